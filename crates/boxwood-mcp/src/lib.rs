@@ -24,6 +24,27 @@ pub use hosting::{
 };
 pub use wire::{BodyPermit, MAX_MESSAGE_BYTES};
 
+/// Calls the function when it is dropped.
+struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> OnDrop<F> {
+    fn new(function: F) -> Self {
+        Self(Some(function))
+    }
+
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(function) = self.0.take() {
+            function();
+        }
+    }
+}
+
 /// Locks the mutex even if a thread panicked while it was locked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

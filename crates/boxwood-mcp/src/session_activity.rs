@@ -7,7 +7,7 @@ use std::time::Duration;
 use rmcp::transport::streamable_http_server::SessionId;
 use tokio::time::Instant;
 
-use crate::lock;
+use crate::{OnDrop, lock};
 
 /// Cheap to clone.
 #[derive(Clone, Default)]
@@ -63,15 +63,18 @@ impl SessionActivity {
     }
 
     /// Marks the session as in use until the guard is dropped.
-    pub(crate) fn hold(&self, id: &str, kind: Kind) -> Held {
+    pub(crate) fn hold(&self, id: &str, kind: Kind) -> OnDrop<impl FnOnce() + use<>> {
         if let Some(found) = lock(&self.sessions).get_mut(id) {
             *found.count(kind) += 1;
         }
-        Held {
-            activity: self.clone(),
-            id: id.into(),
-            kind,
-        }
+        let (sessions, id) = (Arc::clone(&self.sessions), SessionId::from(id));
+        OnDrop::new(move || {
+            if let Some(found) = lock(&sessions).get_mut(&id) {
+                let count = found.count(kind);
+                *count = count.saturating_sub(1);
+                found.last = Instant::now();
+            }
+        })
     }
 
     /// Sessions that were idle for longer than this.
@@ -94,13 +97,9 @@ impl SessionActivity {
         lock(&self.sessions).len() >= most
     }
 
-    /// The session to evict first: no running call, preferably no open stream, and idle for the longest time.
-    pub(crate) fn least_active(&self) -> Option<SessionId> {
-        self.least_active_of(|_| true)
-    }
-
-    /// The same among sessions for which `may_go` returns true.
-    pub(crate) fn least_active_of(&self, may_go: impl Fn(&str) -> bool) -> Option<SessionId> {
+    /// The session to evict first, of those for which `may_go` returns true: no running call, preferably no
+    /// open stream, and idle for the longest time.
+    pub(crate) fn least_active(&self, may_go: impl Fn(&str) -> bool) -> Option<SessionId> {
         let sessions = lock(&self.sessions);
         let without_calls = sessions
             .iter()
@@ -108,23 +107,6 @@ impl SessionActivity {
         without_calls
             .min_by_key(|(_, found)| (found.streams > 0, found.last))
             .map(|(id, _)| Arc::clone(id))
-    }
-}
-
-/// See [`SessionActivity::hold`].
-pub(crate) struct Held {
-    activity: SessionActivity,
-    id: SessionId,
-    kind: Kind,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(found) = lock(&self.activity.sessions).get_mut(&self.id) {
-            let count = found.count(self.kind);
-            *count = count.saturating_sub(1);
-            found.last = Instant::now();
-        }
     }
 }
 
@@ -160,9 +142,9 @@ mod tests {
         let _call = activity.hold("busy", Kind::Call);
         let _stream = activity.hold("waits", Kind::Stream);
         for expected in ["old", "young", "waits"] {
-            assert_eq!(activity.least_active().as_deref(), Some(expected));
+            assert_eq!(activity.least_active(|_| true).as_deref(), Some(expected));
             activity.closed(expected);
         }
-        assert_eq!(activity.least_active(), None);
+        assert_eq!(activity.least_active(|_| true), None);
     }
 }

@@ -12,7 +12,7 @@ use rmcp::transport::streamable_http_server::session::local::{
 };
 use rmcp::transport::streamable_http_server::{SessionId, SessionManager};
 
-use crate::session_activity::{Held, Kind, SessionActivity};
+use crate::session_activity::{Kind, SessionActivity};
 
 /// Each has a task and buffers.
 pub(crate) const MOST_SESSIONS: usize = 256;
@@ -56,7 +56,7 @@ impl Sessions {
             self.close_session(&id).await?;
         }
         if self.activity.is_full(self.most) {
-            let id = self.activity.least_active().ok_or(Refused::Full)?;
+            let id = self.activity.least_active(|_| true).ok_or(Refused::Full)?;
             self.close_session(&id).await?;
         }
         Ok(())
@@ -83,7 +83,7 @@ impl SessionManager for Sessions {
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, Refused> {
-        if self.activity.idle(self.longest_idle).contains(id) {
+        if self.activity.is_idle(id, self.longest_idle) {
             self.close_session(id).await?;
         }
         self.activity.touch(id);
@@ -133,7 +133,7 @@ impl SessionManager for Sessions {
 /// Marks the session as in use while the stream is read.
 fn held<S: Stream + Send + Sync + 'static>(
     stream: S,
-    held: Held,
+    held: impl Send + Sync + 'static,
 ) -> impl Stream<Item = S::Item> + Send + Sync + 'static {
     stream.inspect(move |_| _ = &held)
 }

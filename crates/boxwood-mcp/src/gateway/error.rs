@@ -6,9 +6,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::gateway::json::raw;
-use crate::gateway::notifications::subscriptions::{
-    BESIDE_URI, LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES,
-};
+use crate::gateway::notifications::preferences::{LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES};
 use crate::hosting::HostingError;
 use crate::wire::{BadMessage, CallError, Message, Object};
 
@@ -43,12 +41,13 @@ impl RpcError {
         }
     }
 
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
     /// A malformed request. It is not sent to any server.
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
-        Self {
-            status: StatusCode::BAD_REQUEST,
-            ..Self::new(INVALID_PARAMS, message)
-        }
+        Self::new(INVALID_PARAMS, message).with_status(StatusCode::BAD_REQUEST)
     }
 
     /// A body that is not a message.
@@ -72,7 +71,7 @@ impl RpcError {
 
     pub(crate) fn too_many_subscriptions() -> Self {
         let text = format!(
-            "a client has at most {MOST_SUBSCRIPTIONS} subscriptions to a server, with URIs of at most {LONGEST_URI} bytes each and {MOST_URI_BYTES} in all, {BESIDE_URI} more for each; unsubscribe from some"
+            "a client has at most {MOST_SUBSCRIPTIONS} subscriptions, with URIs of at most {LONGEST_URI} bytes each and {MOST_URI_BYTES} in total; unsubscribe from some"
         );
         Self::new(INVALID_PARAMS, text)
     }
@@ -108,9 +107,9 @@ pub(crate) fn status_of(code: i64) -> StatusCode {
     }
 }
 
-impl From<&HostingError> for RpcError {
-    fn from(error: &HostingError) -> Self {
-        let status = match error {
+impl From<HostingError> for RpcError {
+    fn from(error: HostingError) -> Self {
+        let status = match &error {
             HostingError::NotFound { .. } => StatusCode::NOT_FOUND,
             _ => StatusCode::OK,
         };

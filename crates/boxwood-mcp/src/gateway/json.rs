@@ -6,22 +6,18 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer as _, Serialize};
+use serde::{Deserialize, Deserializer as _};
 use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use crate::wire::Object;
+pub(crate) use crate::wire::raw;
 
 /// Parsing into `Value` can take a hundred times the size of the text. Longer text is not parsed.
 pub(crate) const READABLE: usize = 256 * 1024;
 
 /// Maximum number of elements of an array that is split.
 const MOST_ITEMS: usize = 100_000;
-
-/// Only used with values that serialize without errors.
-pub(crate) fn raw<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
-    to_raw_value(value).unwrap_or_default()
-}
 
 /// Elements of an array as raw text. `None` if there are more than `MOST_ITEMS`.
 pub(crate) fn items(array: &RawValue) -> Option<Vec<&RawValue>> {

@@ -31,7 +31,7 @@ use self::aggregate::Aggregate;
 use self::client_session::table::SessionTable;
 use self::event_stream::budget::MemoryBudget;
 use self::http::request::HttpRequest;
-use self::http::{get, legacy_sse, post, response};
+use self::http::{legacy_sse, response, streamable};
 use self::modern::interactive::InteractiveCalls;
 use self::modern::param_headers::ParamHeaderCache;
 use self::notifications::hub::Hubs;
@@ -87,7 +87,7 @@ pub(crate) struct Inner {
     pub(crate) registry: Arc<dyn ServerRegistry>,
     pub(crate) all: Aggregate,
     pub(crate) hubs: Arc<Hubs>,
-    pub(crate) sessions: SessionTable,
+    pub(crate) sessions: Arc<SessionTable>,
     pub(crate) budget: MemoryBudget,
     pub(crate) interactive: InteractiveCalls,
     pub(crate) param_headers: ParamHeaderCache,
@@ -106,7 +106,7 @@ impl Gateway {
         let (most, idle) = (settings.max_sessions, settings.session_idle);
         let inner = Inner {
             interactive: InteractiveCalls::new(&budget, settings.longest_call),
-            sessions: SessionTable::new(most, idle, budget.clone()),
+            sessions: Arc::new(SessionTable::new(most, idle, budget.clone())),
             param_headers: ParamHeaderCache::default(),
             closed: CancellationToken::new(),
             settings,
@@ -130,9 +130,9 @@ impl Gateway {
     ) -> Answer {
         let (asked, body) = HttpRequest::new(target, principal, request);
         match asked.head.method {
-            Method::POST => post::answer(&self.inner, asked, body).await,
-            Method::GET => get::answer(&self.inner, asked, body).await,
-            Method::DELETE => get::delete(&self.inner, asked, body).await,
+            Method::POST => streamable::post(&self.inner, asked, body).await,
+            Method::GET => streamable::get(&self.inner, &asked),
+            Method::DELETE => streamable::delete(&self.inner, &asked),
             _ => response::method_not_allowed("GET, POST, DELETE"),
         }
     }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::gateway::error::RpcError;
 use crate::gateway::json::{object, raw};
 use crate::wire::Object;
 
@@ -14,6 +15,12 @@ pub(crate) fn get(params: Option<&RawValue>, key: &str) -> Option<Box<RawValue>>
 pub(crate) fn text(params: Option<&RawValue>, key: &str) -> Option<String> {
     let object = Object::parse(params?.get()).ok()?;
     object.text(key)
+}
+
+/// The object at `place` of a request; empty if it is missing.
+pub(crate) fn parsed(raw: Option<&RawValue>, place: &str) -> Result<Object, RpcError> {
+    let parsed = raw.map_or(Ok(Object::default()), |raw| Object::parse(raw.get()));
+    parsed.map_err(|bad| RpcError::malformed(format!("`{place}` is {bad}")))
 }
 
 /// `_meta` of a request, for another request on behalf of the same client. Without the progress token,

@@ -1,6 +1,5 @@
 //! Versions of the protocol, and the translation between legacy and modern messages.
 
-pub(crate) mod input_bridge;
 pub(crate) mod translate;
 
 /// The newest version with `initialize`.
@@ -57,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_gets_what_it_asked_for_unless_the_server_is_older() {
+    fn a_client_gets_the_requested_version_unless_the_server_is_older() {
         let cases = [
             ("2025-06-18", "2025-11-25", "2025-06-18"),
             ("2025-11-25", "2025-06-18", "2025-06-18"),

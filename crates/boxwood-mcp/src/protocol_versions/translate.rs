@@ -84,9 +84,7 @@ pub(crate) fn modern_answer(
     let Some(mut result) = object(result) else {
         return Ok(answer);
     };
-    if result.get("resultType").is_none() {
-        result.set("resultType", raw("complete"));
-    }
+    result.set_default("resultType", raw("complete"));
     if is_cacheable(method) {
         cacheable(&mut result);
     }
@@ -96,12 +94,8 @@ pub(crate) fn modern_answer(
 
 /// The lifetime is unknown.
 fn cacheable(result: &mut Object) {
-    if result.get("ttlMs").is_none() {
-        result.set("ttlMs", raw(&0));
-    }
-    if result.get("cacheScope").is_none() {
-        result.set("cacheScope", raw("private"));
-    }
+    result.set_default("ttlMs", raw(&0));
+    result.set_default("cacheScope", raw("private"));
 }
 
 fn identify(result: &mut Object, server_info: Option<&RawValue>) {
@@ -115,10 +109,8 @@ fn identify(result: &mut Object, server_info: Option<&RawValue>) {
             None => return,
         },
     };
-    if meta.get(SERVER_INFO).is_none() {
-        meta.set(SERVER_INFO, info.to_owned());
-        result.set("_meta", meta.raw());
-    }
+    meta.set_default(SERVER_INFO, info.to_owned());
+    result.set("_meta", meta.raw());
 }
 
 /// Other codes have the same meaning.
@@ -132,13 +124,6 @@ fn modern_error(answer: Message) -> Result<Message, RpcError> {
         }
         _ => Ok(answer),
     }
-}
-
-pub(crate) fn input_required(requests: &Object) -> Object {
-    Object::of([
-        ("resultType", raw("input_required")),
-        ("inputRequests", requests.raw()),
-    ])
 }
 
 /// The result of `server/discover` for a legacy server.
@@ -207,12 +192,19 @@ pub(crate) fn nameless() -> Box<RawValue> {
     raw(&json!({ "name": "unknown", "version": "0" }))
 }
 
-/// Parameters of a legacy client for a modern server.
-pub(crate) fn modern_params(
-    params: Option<&RawValue>,
-    client_info: Option<&RawValue>,
-    capabilities: &RawValue,
-) -> Option<Object> {
+/// Returns true if a modern server has requested input of the client instead of a result.
+pub(crate) fn requires_input(answer: &Message) -> bool {
+    let result = answer.outcome();
+    // Avoids parsing long results.
+    let result = result.filter(|result| result.get().contains("input_required"));
+    let kind = result
+        .and_then(object)
+        .and_then(|result| result.text("resultType"));
+    kind.as_deref() == Some("input_required")
+}
+
+/// Parameters of a legacy client for a modern server, without capabilities of the client.
+pub(crate) fn modern_params(params: Option<&RawValue>, client_info: &RawValue) -> Option<Object> {
     let mut params = match params {
         None => Object::default(),
         Some(params) => object(params)?,
@@ -222,10 +214,8 @@ pub(crate) fn modern_params(
         Some(meta) => object(meta)?,
     };
     meta.set(VERSION, raw(MODERN));
-    meta.set(CLIENT_CAPABILITIES, capabilities.to_owned());
-    if let Some(info) = client_info {
-        meta.set(CLIENT_INFO, info.to_owned());
-    }
+    meta.set(CLIENT_CAPABILITIES, Object::default().raw());
+    meta.set(CLIENT_INFO, client_info.to_owned());
     params.set("_meta", meta.raw());
     Some(params)
 }
@@ -256,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_server_is_discovered() {
+    fn a_legacy_server_answers_discovery() {
         assert_eq!(
             value(&discovered(&legacy())),
             json!({
@@ -309,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_get_their_new_numbers() {
+    fn legacy_error_codes_become_modern_ones() {
         let data = RawValue::from_string(r#"{"uri":  "x:y", "n": 1.50}"#.to_owned());
         let data = data.expect("JSON");
         let gone = Message::failure(Some(raw(&1)), -32002, "gone", Some(data.clone()));
@@ -321,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_server_can_be_initialized() {
+    fn a_modern_server_has_an_initialize_result() {
         let handshake = Handshake {
             protocol: Protocol::Modern,
             result: raw(&json!({"supportedVersions": [MODERN]})),

@@ -12,17 +12,17 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::audience::Principal;
-use super::connection_state::{CANCELLED, ConnectionState, LISTEN, raw_number};
+use super::connection_state::{CANCELLED, ConnectionState, LISTEN};
 use super::error::{CallError, CloseReason};
 use super::inbound::{Inbound, InboundFilter};
 use super::message::{Message, is_notification};
-use super::object::{BadObject, Object};
+use super::object::{BadObject, Object, raw};
 use super::pending::{Call, Events};
 use super::protocol_log::ProtocolLog;
 use super::write_queue::{Outgoing, WriteQueue};
 use super::{reader, writer};
 use crate::hosting::ProcessIo;
-use crate::lock;
+use crate::{OnDrop, lock};
 
 /// Maximum size of a message in either direction. It bounds the memory of the daemon, since each process
 /// may have several messages in flight.
@@ -132,9 +132,8 @@ impl Connection {
         how: CallOptions,
     ) -> Result<Message, CallError> {
         // The id is replaced.
-        let request = Message::request(raw_number(0), method, params);
-        let timeout = how.timeout;
-        in_time(self.ask(request, how), method, timeout).await
+        let request = Message::request(raw(&0), method, params);
+        self.ask(request, how).await
     }
 
     /// Sends a client's request with all its fields. Returns the response with the client's id, after the
@@ -144,27 +143,32 @@ impl Connection {
         request: Message,
         how: CallOptions,
     ) -> Result<Message, CallError> {
-        let (Some(method), Some(id)) = (request.method(), request.id()) else {
-            return Err(CallError::NoRequest);
-        };
-        let (method, id) = (method.to_owned(), id.to_owned());
-        let timeout = how.timeout;
+        let id = request.id().map(ToOwned::to_owned).unwrap_or_default();
         let how = CallOptions {
             caller: how.caller.or_else(|| Some(id.clone())),
             ..how
         };
-        let answer = in_time(self.ask(request, how), &method, timeout).await;
+        let answer = self.ask(request, how).await;
         self.held.shared.inbound.flush().await;
         Ok(answer?.with_id(id))
     }
 
     async fn ask(&self, request: Message, how: CallOptions) -> Result<Message, CallError> {
+        let Some(after) = how.timeout else {
+            return self.call(request, how).await;
+        };
+        let method = request.method().unwrap_or_default().to_owned();
+        let answer = tokio::time::timeout(after, self.call(request, how)).await;
+        answer.unwrap_or(Err(CallError::TimedOut { method, after }))
+    }
+
+    async fn call(&self, request: Message, how: CallOptions) -> Result<Message, CallError> {
         let shared = &self.held.shared;
         let id = shared.next_id();
         let method: Box<str> = request.method().unwrap_or_default().into();
         let permit = request.permit();
         let (request, token) = with_internal_token(request, id)?;
-        let line = request.with_id(raw_number(id)).line();
+        let line = request.with_id(raw(&id)).line();
         self.check_size(line.len())?;
         let (answer, answered) = oneshot::channel();
         let call = Call {
@@ -184,7 +188,17 @@ impl Connection {
         if !how.is_internal && *method != *LISTEN {
             lock(&shared.audience).add(&how.principal);
         }
-        let _waiting = Waiting { shared, id };
+        let _waiting = OnDrop::new(|| {
+            // The specification forbids cancelling `initialize`.
+            let is_cancelled = |call: &Call| call.is_written && *call.method != *"initialize";
+            if shared
+                .pending
+                .take(id)
+                .is_some_and(|call| is_cancelled(&call))
+            {
+                shared.cancel(id);
+            }
+        });
         let outgoing = Outgoing {
             line,
             what: method,
@@ -218,10 +232,6 @@ impl Connection {
 
     /// Responds to a request of the server, with the server's id.
     pub(crate) async fn respond(&self, message: Message) -> Result<(), CallError> {
-        let id = message.id().map_or("null", RawValue::get);
-        if !self.held.shared.take_server_request(id) {
-            return Err(CallError::NotAsked);
-        }
         self.send(&message).await
     }
 
@@ -302,39 +312,6 @@ impl Connection {
     }
 }
 
-/// Cancels the call if it is dropped before the response.
-struct Waiting<'a> {
-    shared: &'a ConnectionState,
-    id: u64,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let Some(call) = self.shared.pending.take(self.id) else {
-            return;
-        };
-        // The specification forbids cancelling `initialize`.
-        if call.is_written && *call.method != *"initialize" {
-            self.shared.cancel(self.id);
-        }
-    }
-}
-
-async fn in_time(
-    asking: impl Future<Output = Result<Message, CallError>>,
-    method: &str,
-    timeout: Option<Duration>,
-) -> Result<Message, CallError> {
-    let Some(after) = timeout else {
-        return asking.await;
-    };
-    let asked = tokio::time::timeout(after, asking).await;
-    asked.unwrap_or_else(|_| {
-        let method = method.to_owned();
-        Err(CallError::TimedOut { method, after })
-    })
-}
-
 /// Replaces the progress token and returns the caller's.
 fn with_internal_token(
     request: Message,
@@ -349,7 +326,7 @@ fn with_internal_token(
     let Some(token) = meta.get("progressToken").map(ToOwned::to_owned) else {
         return Ok((request, None));
     };
-    meta.set("progressToken", raw_number(id));
+    meta.set("progressToken", raw(&id));
     params.set("_meta", meta.raw());
     Ok((request.with_params(Some(params.raw())), Some(token)))
 }

@@ -1,11 +1,11 @@
 //! State shared by the reader and the writer of a connection, and the handling of incoming messages.
 
-use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,16 +16,13 @@ use super::error::{CallError, CloseReason};
 use super::framing::OversizedLine;
 use super::inbound::{Pushed, Receivers};
 use super::message::{Kind, Message, meta};
-use super::object::Object;
+use super::object::{Object, raw};
 use super::pending::{Events, Pending};
 use super::protocol_log::ProtocolLog;
 use super::usage::Usage;
 use super::write_queue::{Outgoing, WriteQueue};
 use crate::lock;
 use crate::protocol_versions::SUBSCRIPTION;
-
-/// Maximum number of open requests of the server.
-const MAX_SERVER_REQUESTS: usize = 256;
 
 /// Upper bound of the first id. All ids stay exact in JSON parsers with limited precision.
 const FIRST_IDS: u64 = (1 << 46) - 1;
@@ -47,7 +44,6 @@ pub(crate) struct ConnectionState {
     /// Stops the reader and the writer.
     pub(crate) stop: CancellationToken,
     next_id: AtomicU64,
-    server_requests: Mutex<HashSet<Box<str>>>,
     last_message_at: Mutex<Instant>,
     pub(crate) usage: Usage,
     /// The principals that have made calls.
@@ -65,7 +61,6 @@ impl ConnectionState {
             ended: watch::Sender::new(None),
             stop: CancellationToken::new(),
             next_id: AtomicU64::new(first_id()),
-            server_requests: Mutex::default(),
             last_message_at: Mutex::new(Instant::now()),
             usage: Usage::new(),
             audience: Mutex::default(),
@@ -159,26 +154,13 @@ impl ConnectionState {
             self.say(&Message::result(id, empty), "answer to ping");
             return;
         }
-        let is_new = {
-            let mut open = lock(&self.server_requests);
-            open.len() < MAX_SERVER_REQUESTS && open.insert(id.get().into())
-        };
-        if !is_new {
-            self.refuse(
-                id,
-                -32600,
-                "too many concurrent requests, or the id is in use",
-            );
-            return;
-        }
         let unsupported = format!("client does not support `{}`", short(method));
         let (code, text) = match self.inbound.push(message, Audience::None) {
             Pushed::Queued => return,
             Pushed::NoReceiver => (-32601, unsupported.as_str()),
             Pushed::Dropped => (-32603, "client did not accept the request"),
         };
-        self.take_server_request(id.get());
-        self.refuse(id, code, text);
+        self.say(&Message::failure(Some(id), code, text, None), "refusal");
     }
 
     fn on_notification(&self, message: Message) {
@@ -189,15 +171,6 @@ impl ConnectionState {
                 self.log.note("progress for an unknown request");
             }
             return;
-        }
-        if method == CANCELLED {
-            let params = message.params().map(|raw| Object::parse(raw.get()));
-            let id = params
-                .as_ref()
-                .and_then(|params| params.as_ref().ok()?.get("requestId"));
-            if let Some(id) = id {
-                self.take_server_request(id.get());
-            }
         }
         let meta = message.meta();
         let subscription = meta.and_then(|meta| own_id(meta.get(SUBSCRIPTION)?.get()));
@@ -224,7 +197,7 @@ impl ConnectionState {
     fn on_subscription_event(&self, message: Message, events: Events) {
         let params = message.params().map(|raw| Object::parse(raw.get()));
         if let (Some(to), Some(caller), Some(Ok(params))) = (events.to, events.caller, params) {
-            let params = with_meta(params, SUBSCRIPTION, caller);
+            let params = params.with_meta(SUBSCRIPTION, caller);
             self.hand_over(&to, message.with_params(Some(params.raw())));
         }
     }
@@ -240,17 +213,8 @@ impl ConnectionState {
         }
     }
 
-    /// Returns false if the server does not wait for this response.
-    pub(crate) fn take_server_request(&self, id: &str) -> bool {
-        lock(&self.server_requests).remove(id)
-    }
-
-    fn refuse(&self, id: Box<RawValue>, code: i64, words: &str) {
-        self.say(&Message::failure(Some(id), code, words, None), "refusal");
-    }
-
     pub(crate) fn cancel(&self, id: u64) {
-        self.say(&cancellation(raw_number(id)), CANCELLED);
+        self.say(&cancellation(raw(&id)), CANCELLED);
     }
 
     /// Drops the message if the queue is full.
@@ -268,7 +232,7 @@ impl ConnectionState {
 }
 
 pub(crate) fn cancellation(id: Box<RawValue>) -> Message {
-    let reason = super::object::raw_text("request cancelled");
+    let reason = raw("request cancelled");
     let params = Object::of([("requestId", id), ("reason", reason)]);
     Message::notification(CANCELLED, Some(params.raw()))
 }
@@ -276,23 +240,13 @@ pub(crate) fn cancellation(id: Box<RawValue>) -> Message {
 /// A server may outlive a connection and respond to its calls, so ids must not repeat. A random start is
 /// used because clocks may be set back.
 fn first_id() -> u64 {
-    let mut bytes = [0; 8];
-    if getrandom::fill(&mut bytes).is_err() {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let micros = now.unwrap_or_default().as_micros();
-        return u64::try_from(micros).unwrap_or(1) & FIRST_IDS;
-    }
-    u64::from_le_bytes(bytes) & FIRST_IDS
+    RandomState::new().hash_one(()) & FIRST_IDS
 }
 
 /// Parses one of our ids. Some servers return numbers as strings.
 fn own_id(raw: &str) -> Option<u64> {
     let digits = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"'));
     digits.unwrap_or(raw).parse().ok()
-}
-
-pub(crate) fn raw_number(number: u64) -> Box<RawValue> {
-    to_raw_value(&number).unwrap_or_default()
 }
 
 fn with_subscription(message: Message, caller: &RawValue) -> Message {
@@ -305,16 +259,8 @@ fn with_subscription(message: Message, caller: &RawValue) -> Message {
     let Ok(result) = Object::parse(result.get()) else {
         return message;
     };
-    let result = with_meta(result, SUBSCRIPTION, caller.to_owned()).raw();
+    let result = result.with_meta(SUBSCRIPTION, caller.to_owned()).raw();
     message.with_result(result)
-}
-
-fn with_meta(mut object: Object, key: &str, value: Box<RawValue>) -> Object {
-    let meta = object.get("_meta").map_or("{}", RawValue::get);
-    let mut meta = Object::parse(meta).unwrap_or_default();
-    meta.set(key, value);
-    object.set("_meta", meta.raw());
-    object
 }
 
 fn short(text: &str) -> String {
@@ -326,7 +272,7 @@ mod tests {
     use super::first_id;
 
     #[test]
-    fn connections_begin_far_from_each_other_whatever_the_clock_says() {
+    fn the_request_ids_of_two_connections_do_not_overlap() {
         const MOST_CALLS: u64 = 1 << 20;
         let first: Vec<_> = (0..4).map(|_| first_id()).collect();
         for (at, one) in first.iter().enumerate() {

@@ -37,12 +37,8 @@ pub(crate) enum CallError {
     AnswerTooLong { limit: usize },
     #[error("invalid `params`: {0}")]
     BadParams(BadObject),
-    #[error("not a request")]
-    NoRequest,
     #[error("the server does not read its input")]
     Stuck,
-    #[error("no pending server request with this id")]
-    NotAsked,
 }
 
 fn in_words(gone: &ProcessExit) -> String {

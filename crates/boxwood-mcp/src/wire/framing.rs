@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 pub(crate) enum Frame {
     /// Without its line ending. Never empty.
     Line(Bytes),
-    /// A line beyond the limit. It may not be complete yet.
+    /// A line beyond the limit.
     OversizedLine(OversizedLine),
 }
 
@@ -35,32 +35,27 @@ impl Lines {
                 chunk.advance(1);
                 frames.extend(self.finish(rest));
             } else {
-                frames.extend(self.keep(&chunk));
+                self.keep(&chunk);
                 break;
             }
         }
         frames
     }
 
-    /// Bytes of the incomplete line, including discarded ones.
-    pub(crate) fn unfinished(&self) -> usize {
-        self.oversized
-            .as_ref()
-            .map_or(self.held.len(), OversizedLine::bytes)
+    /// The incomplete line, if it is beyond the limit already.
+    pub(crate) fn unfinished(&self) -> Option<&OversizedLine> {
+        self.oversized.as_ref()
     }
 
     /// Adds an incomplete part of a line.
-    fn keep(&mut self, part: &[u8]) -> Option<Frame> {
+    fn keep(&mut self, part: &[u8]) {
         if let Some(oversized) = &mut self.oversized {
             oversized.add(part);
         } else if self.held.len() + part.len() > self.limit {
-            let oversized = self.give_up(part);
-            self.oversized = Some(oversized.clone());
-            return Some(Frame::OversizedLine(oversized));
+            self.oversized = Some(self.give_up(part));
         } else {
             self.held.extend_from_slice(part);
         }
-        None
     }
 
     fn finish(&mut self, rest: Bytes) -> Option<Frame> {
@@ -72,8 +67,7 @@ impl Lines {
             None if self.held.len() + rest.len() > self.limit => Some(self.give_up(&rest)),
             None => None,
         };
-        if let Some(mut oversized) = oversized {
-            oversized.has_ended = true;
+        if let Some(oversized) = oversized {
             return Some(Frame::OversizedLine(oversized));
         }
         // A line within one chunk is not copied.
@@ -99,12 +93,11 @@ impl Lines {
 /// Start and end of an oversized line. Enough for `jsonrpc` and `id` before or after a result.
 const KEPT: usize = 512;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct OversizedLine {
-    head: Vec<u8>,
+    pub(crate) head: Vec<u8>,
     tail: Vec<u8>,
-    bytes: usize,
-    pub(crate) has_ended: bool,
+    pub(crate) bytes: usize,
 }
 
 impl OversizedLine {
@@ -117,14 +110,6 @@ impl OversizedLine {
         self.tail.drain(..self.tail.len().saturating_sub(KEPT));
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(crate) fn head(&self) -> &[u8] {
-        &self.head
-    }
-
     /// The request id that the line responds to. A wrong id only fails a call of the same server.
     pub(crate) fn answers(&self) -> Option<u64> {
         if !self.head.starts_with(b"{") {
@@ -132,17 +117,12 @@ impl OversizedLine {
         }
         // Servers write the id before or after the result.
         let before = memchr::memmem::find(&self.head, b"\"result\"").unwrap_or(0);
-        let near_end = || {
-            let at = memchr::memmem::rfind(&self.tail, b"\"id\"")?;
-            let rest = self.tail[at..].trim_ascii_end();
-            rest.ends_with(b"}").then(|| id_at(rest))?
-        };
-        let at_start = memchr::memmem::find(&self.head[..before], b"\"id\"");
-        match at_start {
-            Some(at) => id_at(&self.head[at..before]),
-            None if self.has_ended => near_end(),
-            None => None,
+        if let Some(at) = memchr::memmem::find(&self.head[..before], b"\"id\"") {
+            return id_at(&self.head[at..before]);
         }
+        let at = memchr::memmem::rfind(&self.tail, b"\"id\"")?;
+        let rest = self.tail[at..].trim_ascii_end();
+        rest.ends_with(b"}").then(|| id_at(rest))?
     }
 }
 

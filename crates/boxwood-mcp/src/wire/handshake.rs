@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::connection::{CallOptions, Connection};
 use super::error::CallError;
 use super::message::Message;
-use super::object::{Object, raw_text};
+use super::object::{Object, raw};
 use crate::protocol_versions::{
     CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, NEWEST_LEGACY, SERVER_INFO, VERSION, is_modern,
 };
@@ -137,11 +137,11 @@ impl ClientIdentity {
     /// Without capabilities, so that the server sends no requests.
     pub(crate) fn boxwood() -> Self {
         let client = [
-            ("name", raw_text("boxwood")),
-            ("version", raw_text(env!("CARGO_PKG_VERSION"))),
+            ("name", raw("boxwood")),
+            ("version", raw(env!("CARGO_PKG_VERSION"))),
         ];
         let params = Object::of([
-            ("protocolVersion", raw_text(NEWEST_LEGACY)),
+            ("protocolVersion", raw(NEWEST_LEGACY)),
             ("capabilities", Object::default().raw()),
             ("clientInfo", Object::of(client).raw()),
         ]);
@@ -155,16 +155,10 @@ impl ClientIdentity {
         Self { params: initialize }
     }
 
-    fn with_version(&self, version: &str) -> Option<Box<RawValue>> {
-        let mut params = Object::parse(self.params.get()).ok()?;
-        params.set("protocolVersion", raw_text(version));
-        Some(params.raw())
-    }
-
     /// The parameters as `_meta` of a modern request.
     pub(crate) fn stateless(&self) -> Box<RawValue> {
         let params = Object::parse(self.params.get()).unwrap_or_default();
-        let mut meta = Object::of([(VERSION, raw_text(MODERN))]);
+        let mut meta = Object::of([(VERSION, raw(MODERN))]);
         if let Some(client) = params.get("clientInfo") {
             meta.set(CLIENT_INFO, client.to_owned());
         }
@@ -200,18 +194,13 @@ pub(crate) async fn handshake(
     within: Duration,
 ) -> Result<Handshake, HandshakeError> {
     let deadline = Instant::now() + within;
-    let answer = initialize(connection, client.params.clone(), deadline).await?;
+    let params = Some(client.params.clone());
+    let asked = connection.request("initialize", params, CallOptions::internal(within));
+    let answer = asked.await.map_err(HandshakeError::Call)?;
     let Some((code, _)) = answer.error_parts() else {
         return welcome(connection, &answer).await;
     };
     let refused = refusal("initialize", &answer);
-    if let Some(version) = offered_legacy(&answer) {
-        let Some(params) = client.with_version(&version) else {
-            return Err(refused);
-        };
-        let answer = initialize(connection, params, deadline).await?;
-        return welcome(connection, &answer).await;
-    }
     let may_be_modern = [
         UNSUPPORTED_VERSION,
         METHOD_NOT_FOUND,
@@ -266,16 +255,6 @@ pub(crate) async fn ping(
     asked.await.map(drop)
 }
 
-async fn initialize(
-    connection: &Connection,
-    params: Box<RawValue>,
-    deadline: Instant,
-) -> Result<Message, HandshakeError> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let asked = connection.request("initialize", Some(params), CallOptions::internal(left));
-    asked.await.map_err(HandshakeError::Call)
-}
-
 async fn welcome(connection: &Connection, answer: &Message) -> Result<Handshake, HandshakeError> {
     let Some(result) = answer.outcome() else {
         return Err(refusal("initialize", answer));
@@ -297,22 +276,6 @@ fn check_size(method: &'static str, result: &RawValue) -> Result<(), HandshakeEr
         return Err(HandshakeError::Unreadable { method, what });
     }
     Ok(())
-}
-
-/// Some servers return an error with their versions instead of a result.
-fn offered_legacy(answer: &Message) -> Option<String> {
-    let supported = supported(answer)?;
-    let legacy = supported.into_iter().filter(|version| !is_modern(version));
-    legacy
-        .filter(|version| version.as_str() < NEWEST_LEGACY)
-        .max()
-}
-
-fn supported(answer: &Message) -> Option<Vec<String>> {
-    let error = answer.error().filter(|raw| raw.get().len() <= LARGEST)?;
-    let error = Object::parse(error.get()).ok()?;
-    let data = Object::parse(error.get("data")?.get()).ok()?;
-    serde_json::from_str(data.get("supported")?.get()).ok()
 }
 
 fn refusal(method: &'static str, answer: &Message) -> HandshakeError {

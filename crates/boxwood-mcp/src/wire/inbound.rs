@@ -38,7 +38,8 @@ pub(crate) enum InboundEvent {
 pub(crate) struct Inbound {
     queue: mpsc::Receiver<Item>,
     missed: Arc<AtomicU64>,
-    audience: Audience,
+    /// The audience of the last message.
+    pub(crate) audience: Audience,
 }
 
 enum Item {
@@ -56,11 +57,6 @@ struct Queued {
 }
 
 impl Inbound {
-    /// The audience of the last message.
-    pub(crate) fn audience(&self) -> &Audience {
-        &self.audience
-    }
-
     /// Cancel safe.
     pub(crate) async fn next(&mut self) -> InboundEvent {
         loop {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use super::ambiguous_keys::{self, AmbiguousKey};
-use super::object::{BadObject, Object, raw_text, text};
+use super::object::{BadObject, Object, raw, text};
 
 /// Maximum length of ids and methods.
 const LONGEST_NAME: usize = 1024;
@@ -72,21 +72,17 @@ impl Message {
         Self::read(Object::parse(text).map_err(BadMessage::Json)?)
     }
 
-    /// A message of a client. Ambiguous keys are refused.
-    pub(crate) fn of_client(bytes: &[u8]) -> Result<Self, BadMessage> {
-        let message = Self::parse(bytes)?;
-        message.check_client()?;
-        Ok(message)
-    }
-
-    /// Refuses keys that a server could read differently from the tool filter.
-    pub(crate) fn check_client(&self) -> Result<(), BadMessage> {
+    /// Refuses messages of clients with keys that a server could read differently from the tool filter.
+    pub(crate) fn of_client(self) -> Result<Self, BadMessage> {
         let keys = self.fields.iter().map(|(key, _)| key);
         let found = ambiguous_keys::in_message(keys).or_else(|| {
             let method = self.method().unwrap_or_default();
             ambiguous_keys::in_params(method, self.params()?)
         });
-        found.map_or(Ok(()), |found| Err(BadMessage::AmbiguousKey(found)))
+        match found {
+            None => Ok(self),
+            Some(found) => Err(BadMessage::AmbiguousKey(found)),
+        }
     }
 
     fn read(fields: Object) -> Result<Self, BadMessage> {
@@ -142,22 +138,18 @@ impl Message {
     }
 
     pub(crate) fn request(id: Box<RawValue>, method: &str, params: Option<Box<RawValue>>) -> Self {
-        let fields = Object::of([
-            ("jsonrpc", raw_text("2.0")),
-            ("id", id),
-            ("method", raw_text(method)),
-        ]);
+        let fields = Object::of([("jsonrpc", raw("2.0")), ("id", id), ("method", raw(method))]);
         Self::new(fields, Kind::Request, Some(method.to_owned())).with_params(params)
     }
 
     pub(crate) fn notification(method: &str, params: Option<Box<RawValue>>) -> Self {
-        let fields = [("jsonrpc", raw_text("2.0")), ("method", raw_text(method))];
+        let fields = [("jsonrpc", raw("2.0")), ("method", raw(method))];
         let method = Some(method.to_owned());
         Self::new(Object::of(fields), Kind::Notification, method).with_params(params)
     }
 
     pub(crate) fn result(id: Box<RawValue>, result: Box<RawValue>) -> Self {
-        let fields = [("jsonrpc", raw_text("2.0")), ("id", id), ("result", result)];
+        let fields = [("jsonrpc", raw("2.0")), ("id", id), ("result", result)];
         Self::new(Object::of(fields), Kind::Response, None)
     }
 
@@ -168,15 +160,12 @@ impl Message {
         message: &str,
         data: Option<Box<RawValue>>,
     ) -> Self {
-        let mut error = Object::of([
-            ("code", to_raw_value(&code).unwrap_or_default()),
-            ("message", raw_text(message)),
-        ]);
+        let mut error = Object::of([("code", raw(&code)), ("message", raw(message))]);
         if let Some(data) = data {
             error.set("data", data);
         }
         let fields = Object::of([
-            ("jsonrpc", raw_text("2.0")),
+            ("jsonrpc", raw("2.0")),
             ("id", id.unwrap_or_default()),
             ("error", error.raw()),
         ]);

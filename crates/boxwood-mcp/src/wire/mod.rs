@@ -34,5 +34,5 @@ pub(crate) use handshake::{
 pub(crate) use inbound::{Inbound, InboundEvent, InboundFilter};
 pub use message::BodyPermit;
 pub(crate) use message::{BadMessage, Kind, Message, is_notification};
-pub(crate) use object::Object;
+pub(crate) use object::{Object, raw};
 pub(crate) use protocol_log::ProtocolLog;

@@ -74,6 +74,22 @@ impl Object {
         }
     }
 
+    /// Keeps an existing value.
+    pub(crate) fn set_default(&mut self, key: &str, value: Box<RawValue>) {
+        if self.get(key).is_none() {
+            self.set(key, value);
+        }
+    }
+
+    /// Sets a key of `_meta`.
+    pub(crate) fn with_meta(mut self, key: &str, value: Box<RawValue>) -> Self {
+        let meta = self.get("_meta").map_or("{}", RawValue::get);
+        let mut meta = Self::parse(meta).unwrap_or_default();
+        meta.set(key, value);
+        self.set("_meta", meta.raw());
+        self
+    }
+
     pub(crate) fn remove(&mut self, key: &str) -> Option<Box<RawValue>> {
         let at = self.fields.iter().position(|(name, _)| **name == *key)?;
         Some(self.fields.remove(at).1)
@@ -105,8 +121,9 @@ pub(crate) fn text(value: &RawValue) -> Option<String> {
     read.ok().map(Cow::into_owned)
 }
 
-pub(crate) fn raw_text(text: &str) -> Box<RawValue> {
-    to_raw_value(text).unwrap_or_default()
+/// Only used with values that serialize without errors.
+pub(crate) fn raw<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
+    to_raw_value(value).unwrap_or_default()
 }
 
 /// An object, and the first key that occurs twice.

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_must_not_be_shown_is_hidden_before_it_is_cut() {
+    fn secrets_are_redacted_before_a_line_is_shortened() {
         let log = ProtocolLog::default();
         let variables = [("TOKEN".to_owned(), "hunter2-secret".to_owned())].into();
         log.hides(Arc::new(Secrets::of(&variables)));

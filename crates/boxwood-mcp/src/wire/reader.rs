@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use super::connection_state::ConnectionState;
 use super::error::CloseReason;
-use super::framing::{Frame, Lines};
+use super::framing::{Frame, Lines, OversizedLine};
 use super::message::{BadMessage, Message};
 use crate::hosting::ProcessIo;
 
 /// Output is read for this time after the process exited. A child of the server may keep it open longer.
 const TO_DRAIN: Duration = Duration::from_secs(1);
 
-/// An incomplete line is read up to this multiple of the limit, to find the call it belongs to.
+/// A line is read up to this multiple of the limit, to find the call it belongs to.
 const MOST_SKIPPED: usize = 8;
 
 pub(crate) async fn read(wire: Arc<dyn ProcessIo>, shared: Arc<ConnectionState>) {
@@ -58,8 +58,6 @@ struct Listener<'a> {
     shared: &'a ConnectionState,
     lines: Lines,
     garbage: usize,
-    /// The current oversized line belongs to a call.
-    is_excused: bool,
 }
 
 impl<'a> Listener<'a> {
@@ -68,7 +66,6 @@ impl<'a> Listener<'a> {
             shared,
             lines: Lines::new(shared.limits.line),
             garbage: 0,
-            is_excused: false,
         }
     }
 
@@ -79,31 +76,28 @@ impl<'a> Listener<'a> {
                 return Some(why);
             }
         }
-        let limit = self.shared.limits.line;
-        let is_endless = self.lines.unfinished() / MOST_SKIPPED > limit;
-        is_endless.then_some(CloseReason::TooLong { limit })
+        // What is no JSON object belongs to no call.
+        let is_hopeless = |line: &&OversizedLine| {
+            let is_object = line.head.trim_ascii_start().starts_with(b"{");
+            !is_object || line.bytes / MOST_SKIPPED > self.shared.limits.line
+        };
+        let unfinished = self.lines.unfinished().filter(is_hopeless);
+        unfinished.map(|line| self.too_long(line))
     }
 
     fn take(&mut self, frame: Frame) -> Option<CloseReason> {
-        let limit = self.shared.limits.line;
         match frame {
             Frame::Line(line) => self.take_line(&line),
-            Frame::OversizedLine(oversized) => {
-                self.is_excused |= self.shared.on_oversized_line(&oversized);
-                let is_over = oversized.has_ended;
-                let is_excused = self.is_excused;
-                if is_over {
-                    self.is_excused = false;
-                }
-                let is_blamed = is_over && !is_excused;
-                // Not a JSON object, so it belongs to no call.
-                let is_hopeless = !is_excused && !oversized.head().trim_ascii().starts_with(b"{");
-                (is_blamed || is_hopeless).then(|| {
-                    let log = &self.shared.log;
-                    log.garbage("line too long", oversized.head());
-                    CloseReason::TooLong { limit }
-                })
+            Frame::OversizedLine(line) => {
+                (!self.shared.on_oversized_line(&line)).then(|| self.too_long(&line))
             }
+        }
+    }
+
+    fn too_long(&self, line: &OversizedLine) -> CloseReason {
+        self.shared.log.garbage("line too long", &line.head);
+        CloseReason::TooLong {
+            limit: self.shared.limits.line,
         }
     }
 

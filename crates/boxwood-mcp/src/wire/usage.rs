@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lock;
+use crate::{OnDrop, lock};
 
 pub(crate) struct Usage {
     state: Mutex<State>,
@@ -34,9 +34,13 @@ impl Usage {
     }
 
     /// Counts as a call until the guard is dropped.
-    pub(crate) fn call(&self) -> InUse<'_> {
+    pub(crate) fn call(&self) -> OnDrop<impl FnOnce()> {
         lock(&self.state).calls += 1;
-        InUse { usage: self }
+        OnDrop::new(|| {
+            let mut state = lock(&self.state);
+            state.calls = state.calls.saturating_sub(1);
+            state.last = Instant::now();
+        })
     }
 
     pub(crate) fn touch(&self) {
@@ -72,17 +76,5 @@ impl Usage {
             return Duration::ZERO;
         }
         state.last.max(state.kept).elapsed()
-    }
-}
-
-pub(crate) struct InUse<'a> {
-    usage: &'a Usage,
-}
-
-impl Drop for InUse<'_> {
-    fn drop(&mut self) {
-        let mut state = lock(&self.usage.state);
-        state.calls = state.calls.saturating_sub(1);
-        state.last = Instant::now();
     }
 }

@@ -25,39 +25,34 @@ struct Seen {
 impl ListChanges {
     /// Returns true if the lists may have changed since the last call.
     pub(crate) fn update(&mut self, all: &Aggregate) -> bool {
-        let registry = all.registry();
-        let before = std::mem::take(&mut self.seen);
+        let registry = &all.registry;
+        let mut before = std::mem::take(&mut self.seen);
         let mut is_changed = false;
         for name in registry.names() {
             let status = registry.status(&name);
-            let seen = before.get(&name).copied();
+            let seen = before.remove(&name);
+            let last_main = seen.and_then(|seen| seen.main);
             let now = match status.how {
                 ServerState::Connected(main) => {
-                    let is_unchanged = seen.is_some_and(|seen| seen.was_idle)
-                        && all.list_cache().knows(&name, status.defined_at);
-                    is_changed |= !is_unchanged && seen.and_then(|seen| seen.main) != Some(main);
-                    Some(Seen {
-                        main: Some(main),
-                        was_idle: false,
-                    })
+                    let was_idle = seen.is_some_and(|seen| seen.was_idle);
+                    let is_unchanged = was_idle && all.list_cache.knows(&name, status.defined_at);
+                    is_changed |= !is_unchanged && last_main != Some(main);
+                    Some((Some(main), false))
                 }
                 ServerState::Idle => {
                     is_changed |= seen.is_none();
-                    Some(Seen {
-                        main: seen.and_then(|seen| seen.main),
-                        was_idle: true,
-                    })
+                    Some((last_main, true))
                 }
-                ServerState::Starting => seen,
+                ServerState::Starting => seen.map(|seen| (seen.main, seen.was_idle)),
                 ServerState::Unavailable => {
                     is_changed |= seen.is_some();
                     None
                 }
             };
-            if let Some(now) = now {
-                self.seen.insert(name, now);
+            if let Some((main, was_idle)) = now {
+                self.seen.insert(name, Seen { main, was_idle });
             }
         }
-        is_changed || before.keys().any(|name| !self.seen.contains_key(name))
+        is_changed || !before.is_empty()
     }
 }

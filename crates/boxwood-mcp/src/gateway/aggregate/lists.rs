@@ -22,49 +22,42 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
+
     pub(crate) fn of(method: &str) -> Option<Self> {
-        Some(match method {
-            "tools/list" => Self::Tools,
-            "prompts/list" => Self::Prompts,
-            "resources/list" => Self::Resources,
-            "resources/templates/list" => Self::Templates,
-            _ => return None,
-        })
+        let mut all = Self::ALL.into_iter();
+        all.find(|kind| kind.method() == method)
     }
 
     pub(crate) fn method(self) -> &'static str {
-        match self {
-            Self::Tools => "tools/list",
-            Self::Prompts => "prompts/list",
-            Self::Resources => "resources/list",
-            Self::Templates => "resources/templates/list",
-        }
+        self.names()[0]
     }
 
     /// Key of the items in a result.
     pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-            Self::Templates => "resourceTemplates",
-        }
+        self.names()[1]
     }
 
     pub(crate) fn capability(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources | Self::Templates => "resources",
-        }
+        self.names()[2]
     }
 
     /// Key that identifies an item.
     pub(crate) fn name_key(self) -> &'static str {
+        self.names()[3]
+    }
+
+    fn names(self) -> [&'static str; 4] {
         match self {
-            Self::Tools | Self::Prompts => "name",
-            Self::Resources => "uri",
-            Self::Templates => "uriTemplate",
+            Self::Tools => ["tools/list", "tools", "tools", "name"],
+            Self::Prompts => ["prompts/list", "prompts", "prompts", "name"],
+            Self::Resources => ["resources/list", "resources", "resources", "uri"],
+            Self::Templates => [
+                "resources/templates/list",
+                "resourceTemplates",
+                "resources",
+                "uriTemplate",
+            ],
         }
     }
 }

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::gateway::aggregate::list_cache::{List, ListCache};
 use crate::gateway::aggregate::lists::Kind;
-use crate::gateway::aggregate::names::{AggregateName, shown, split_uri};
+use crate::gateway::aggregate::names::{original, server_part, shown, split_name, split_uri};
 use crate::gateway::aggregate::rewrite::{rewrite_item, rewrite_result};
 use crate::gateway::error::{INVALID_PARAMS, RpcError, shortened};
 use crate::gateway::json::{object, raw};
@@ -54,7 +54,7 @@ pub(crate) trait ServerCaller: Send + Sync {
 /// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Aggregate {
-    registry: Arc<dyn ServerRegistry>,
+    pub(crate) registry: Arc<dyn ServerRegistry>,
     list_cache: ListCache,
 }
 
@@ -66,25 +66,13 @@ impl Aggregate {
         }
     }
 
-    pub(crate) fn registry(&self) -> &Arc<dyn ServerRegistry> {
-        &self.registry
-    }
-
-    pub(crate) fn list_cache(&self) -> &ListCache {
-        &self.list_cache
-    }
-
     pub(crate) async fn request(
         &self,
         asking: &dyn ServerCaller,
         method: &str,
         params: Option<&RawValue>,
     ) -> Result<Message, RpcError> {
-        let params = match params {
-            None => Object::default(),
-            Some(params) => Object::parse(params.get())
-                .map_err(|bad| RpcError::malformed(format!("`params` is {bad}")))?,
-        };
+        let params = params::parsed(params, "params")?;
         if let Some(kind) = Kind::of(method) {
             return self.list(asking, kind, &params).await;
         }
@@ -102,50 +90,43 @@ impl Aggregate {
         mut params: Object,
     ) -> Result<(Arc<dyn HostedServer>, Object), RpcError> {
         let meta = params::meta_alone(&params);
-        match method {
-            "tools/call" | "prompts/get" => {
-                let kind = if method == "tools/call" {
-                    Kind::Tools
-                } else {
-                    Kind::Prompts
-                };
-                let (hosted, name) = self.named(asking, kind, &params, &meta).await?;
-                params.set("name", raw(&name));
-                Ok((hosted, params))
+        let hosted = match method {
+            "tools/call" => {
+                self.by_name(asking, Kind::Tools, &mut params, &meta)
+                    .await?
+            }
+            "prompts/get" => {
+                self.by_name(asking, Kind::Prompts, &mut params, &meta)
+                    .await?
             }
             "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
-                let (hosted, uri) = self.placed(&params).await?;
-                params.set("uri", raw(&uri));
-                Ok((hosted, params))
+                self.by_uri(&mut params).await?
             }
             "completion/complete" => {
                 let of = params.get("ref").and_then(object);
                 let mut of =
                     of.ok_or_else(|| RpcError::new(INVALID_PARAMS, "`ref` must be an object"))?;
                 let hosted = if of.get("uri").is_some() {
-                    let (hosted, uri) = self.placed(&of).await?;
-                    of.set("uri", raw(&uri));
-                    hosted
+                    self.by_uri(&mut of).await?
                 } else {
-                    let (hosted, name) = self.named(asking, Kind::Prompts, &of, &meta).await?;
-                    of.set("name", raw(&name));
-                    hosted
+                    self.by_name(asking, Kind::Prompts, &mut of, &meta).await?
                 };
                 params.set("ref", of.raw());
-                Ok((hosted, params))
+                hosted
             }
-            _ => Err(RpcError::method_not_found(method)),
-        }
+            _ => return Err(RpcError::method_not_found(method)),
+        };
+        Ok((hosted, params))
     }
 
-    /// `meta` is sent with further requests: modern servers require it.
-    async fn named(
+    /// Replaces `name` by the server's own. `meta` is sent with further requests: modern servers require it.
+    async fn by_name(
         &self,
         asking: &dyn ServerCaller,
         kind: Kind,
-        params: &Object,
+        params: &mut Object,
         meta: &Object,
-    ) -> Result<(Arc<dyn HostedServer>, String), RpcError> {
+    ) -> Result<Arc<dyn HostedServer>, RpcError> {
         let name = params.text("name").unwrap_or_default();
         let unknown = || match kind {
             Kind::Tools => RpcError::unknown_tool(&name),
@@ -154,25 +135,28 @@ impl Aggregate {
                 format!("Unknown prompt: {}", shortened(&name)),
             ),
         };
-        let split = AggregateName::split(&name).ok_or_else(unknown)?;
+        let (part, rest) = split_name(&name).ok_or_else(unknown)?;
         let names = self.registry.names();
         let server = names
             .iter()
-            .find(|server| split.is_of(server))
+            .find(|server| server_part(server) == part)
             .ok_or_else(unknown)?;
-        let hosted = self.server(server).await?;
-        if let Some(original) = split.original() {
-            return Ok((hosted, original.to_owned()));
+        let hosted = self.registry.server(server).await?;
+        if let Some(original) = original(rest) {
+            params.set("name", raw(original));
+            return Ok(hosted);
         }
         let listed = whole(asking, &hosted, kind, meta).await?;
         let originals = listed.iter().filter_map(|item| object(item)?.text("name"));
         let original = originals
             .into_iter()
             .find(|original| shown(server, original) == name);
-        Ok((hosted, original.ok_or_else(unknown)?))
+        params.set("name", raw(&original.ok_or_else(unknown)?));
+        Ok(hosted)
     }
 
-    async fn placed(&self, params: &Object) -> Result<(Arc<dyn HostedServer>, String), RpcError> {
+    /// Replaces `uri` by the server's own.
+    async fn by_uri(&self, params: &mut Object) -> Result<Arc<dyn HostedServer>, RpcError> {
         let uri = params.text("uri").unwrap_or_default();
         let unknown = || {
             RpcError::new(
@@ -184,15 +168,8 @@ impl Aggregate {
         if !self.registry.names().contains(&server) {
             return Err(unknown());
         }
-        let hosted = self.server(&server).await?;
-        Ok((hosted, original.to_owned()))
-    }
-
-    async fn server(&self, name: &McpServerName) -> Result<Arc<dyn HostedServer>, RpcError> {
-        self.registry
-            .server(name)
-            .await
-            .map_err(|error| RpcError::from(&error))
+        params.set("uri", raw(original));
+        Ok(self.registry.server(&server).await?)
     }
 
     async fn list(

@@ -15,27 +15,14 @@ const LONGEST_SERVER: usize = 32;
 const DIGITS: usize = 12;
 const SCHEME: &str = "mcp://";
 
-/// An aggregate name, split into server and rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AggregateName<'a> {
-    server: &'a str,
-    rest: &'a str,
+/// The server part of an aggregate name, and the rest.
+pub(crate) fn split_name(shown: &str) -> Option<(&str, &str)> {
+    shown.split_once(BETWEEN)
 }
 
-impl<'a> AggregateName<'a> {
-    pub(crate) fn split(name: &'a str) -> Option<Self> {
-        let (server, rest) = name.split_once(BETWEEN)?;
-        Some(Self { server, rest })
-    }
-
-    pub(crate) fn is_of(&self, server: &McpServerName) -> bool {
-        self.server == server_part(server)
-    }
-
-    /// The server's own name. `None` if the name ends in a digest and has to be looked up.
-    pub(crate) fn original(&self) -> Option<&'a str> {
-        (!ends_in_digest(self.rest, "_x")).then_some(self.rest)
-    }
+/// The server's own name. `None` if the rest of the aggregate name ends in a digest and has to be looked up.
+pub(crate) fn original(rest: &str) -> Option<&str> {
+    (!ends_in_digest(rest, "_x")).then_some(rest)
 }
 
 /// The aggregate name of `original` on `server`.
@@ -53,7 +40,8 @@ pub(crate) fn shown(server: &McpServerName, original: &str) -> String {
     format!("{server}{BETWEEN}{kept}_x{}", digest(original))
 }
 
-fn server_part(server: &McpServerName) -> String {
+/// The part of aggregate names for this server.
+pub(crate) fn server_part(server: &McpServerName) -> String {
     let name = server.as_str();
     let is_plain = name.len() <= LONGEST_SERVER
         && name.bytes().all(is_legal)
@@ -146,9 +134,9 @@ mod tests {
         #[test]
         fn a_shown_name_leads_back(server in server(), tool in tool()) {
             let name = shown(&server, &tool);
-            let split = AggregateName::split(&name).expect("it has two parts");
-            prop_assert!(split.is_of(&server));
-            if let Some(original) = split.original() {
+            let (part, rest) = split_name(&name).expect("it has two parts");
+            prop_assert_eq!(part, server_part(&server));
+            if let Some(original) = original(rest) {
                 prop_assert_eq!(original, tool);
             }
         }
@@ -161,8 +149,8 @@ mod tests {
             prop_assume!(one != other);
             let (left, right) = (shown(&one.0, &one.1), shown(&other.0, &other.1));
             prop_assert_ne!(&left, &right);
-            let split = AggregateName::split(&left).expect("it has two parts");
-            prop_assert!(one.0 == other.0 || !split.is_of(&other.0));
+            let (part, _) = split_name(&left).expect("it has two parts");
+            prop_assert!(one.0 == other.0 || part != server_part(&other.0));
         }
 
         #[test]
@@ -189,7 +177,8 @@ mod tests {
     fn a_tool_cannot_look_like_one_of_another_server() {
         let honest = shown(&named("a__b"), "c");
         assert_ne!(honest, shown(&named("a"), "b__c"));
-        let split = AggregateName::split("a__b__c").expect("it has two parts");
-        assert!(split.is_of(&named("a")) && !split.is_of(&named("a__b")));
+        assert_eq!(split_name("a__b__c"), Some(("a", "b__c")));
+        assert_eq!(server_part(&named("a")), "a");
+        assert_ne!(server_part(&named("a__b")), "a");
     }
 }

@@ -10,19 +10,29 @@ use std::time::Duration;
 
 use boxwood_api::McpServerName;
 use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::gateway::aggregate::rewrite::rewrite_notification;
 use crate::gateway::client_session::ClientSession;
-use crate::gateway::client_session::preferences::{Preference, Preferences, set_all};
-use crate::gateway::client_session::process_reader::{ProcessReader, cancel_requests};
+use crate::gateway::client_session::pending_requests::{CANCELLED, Responder, TOO_MANY_REQUESTS};
 use crate::gateway::json::object;
+use crate::gateway::notifications::log_level::LogLevel;
+use crate::gateway::notifications::preferences::{Preference, Preferences};
+use crate::gateway::params;
 use crate::gateway::server_registry::{DedicatedProcess, HostedServer};
 use crate::hosting::HostingError;
 use crate::lock;
-use crate::wire::{Connection, Handshake, Message, Object};
+use crate::wire::{
+    CallOptions, Connection, Handshake, Inbound, InboundEvent, Kind, Message, cancellation,
+};
 
+/// Timeout of one request that sets a log level or a subscription.
+const SETTING_ONE: Duration = Duration::from_secs(10);
+/// Concurrent requests of this kind to one process.
+const AT_ONCE: usize = 16;
 /// The first call on a new process waits this long for the log level and the subscriptions.
 const SETTING: Duration = Duration::from_secs(10);
 
@@ -65,13 +75,8 @@ impl ClientProcesses {
             initialize: initialize.to_owned(),
             is_for_all,
             slots: Mutex::default(),
-            preferences: Arc::default(),
+            preferences: Arc::clone(&session.preferences),
         }
-    }
-
-    /// The client's `initialize` parameters.
-    pub(crate) fn initialize(&self) -> Object {
-        object(&self.initialize).unwrap_or_default()
     }
 
     /// Returns the running process of the server, or starts a new one.
@@ -113,7 +118,6 @@ impl ClientProcesses {
         let reader = ProcessReader {
             session: Weak::clone(&self.session),
             connection: connection.clone(),
-            preferences: Arc::clone(&self.preferences),
             server: self.server(hosted.name()),
         };
         Ok(ClientProcess {
@@ -130,22 +134,12 @@ impl ClientProcesses {
         self.is_for_all.then(|| name.clone())
     }
 
-    /// Returns false if the limit of subscriptions is reached.
-    pub(crate) fn has_room(&self, preference: &Preference) -> bool {
-        lock(&self.preferences).has_room(preference)
-    }
-
-    /// Stores a preference for processes that start later.
-    pub(crate) fn remember(&self, preference: Preference) {
-        lock(&self.preferences).add(preference);
-    }
-
     /// Stores a preference and sends it to the running processes.
     pub(crate) async fn apply(&self, preference: Preference) {
-        self.remember(preference.clone());
+        lock(&self.preferences).add(preference.clone());
         let setting = self.running().into_iter().map(async |(name, process)| {
             let server = self.server(&name);
-            preference.set_on(&process, server.as_ref()).await;
+            set(&process, &preference, server.as_ref()).await;
         });
         join_all(setting).await;
     }
@@ -180,10 +174,136 @@ impl Slot {
     }
 }
 
+/// Sends the preferences to a new process. Repeats until nothing has changed in the meantime.
+async fn set_all(
+    process: Weak<ClientProcess>,
+    preferences: Arc<Mutex<Preferences>>,
+    server: Option<McpServerName>,
+) {
+    let mut sent = Preferences::default();
+    while let Some(process) = process.upgrade() {
+        let wanted = lock(&preferences).clone();
+        let mut changes = wanted.changes_since(&sent);
+        if changes.is_empty() {
+            return;
+        }
+        let (process, server) = (&process, server.as_ref());
+        let is_level = |change: &mut Preference| matches!(change, Preference::LogLevel(_));
+        for level in changes.extract_if(.., is_level) {
+            set(process, &level, server).await;
+        }
+        let subscribing = stream::iter(changes)
+            .for_each_concurrent(AT_ONCE, async |change| set(process, &change, server).await);
+        subscribing.await;
+        sent = wanted;
+    }
+}
+
+async fn set(process: &ClientProcess, preference: &Preference, server: Option<&McpServerName>) {
+    let is_log_level = matches!(preference, Preference::LogLevel(_));
+    if let Some(own) = preference.of_server(server)
+        && (!is_log_level || process.handshake.has("logging"))
+    {
+        let how = CallOptions::with_timeout(SETTING_ONE);
+        // The same request succeeded before, on this process or on the shared one.
+        let _ = own.send(&process.connection, how).await;
+    }
+}
+
 impl Drop for ClientProcess {
     fn drop(&mut self) {
         if let Some(session) = self.session.upgrade() {
             cancel_requests(&session, &self.connection);
         }
+    }
+}
+
+/// Passes the messages of one process to the client.
+struct ProcessReader {
+    session: Weak<ClientSession>,
+    connection: Connection,
+    /// Set for clients of all servers, whose URIs contain the server name.
+    server: Option<McpServerName>,
+}
+
+impl ProcessReader {
+    async fn run(self, mut inbound: Inbound) {
+        let Some(mut streams) = self.session.upgrade().map(|session| session.streams()) else {
+            return;
+        };
+        streams.mark_changed();
+        loop {
+            tokio::select! {
+                biased;
+                Ok(()) = streams.changed() => {
+                    self.connection.set_listening(*streams.borrow_and_update() > 0);
+                }
+                heard = inbound.next() => match (heard, self.session.upgrade()) {
+                    (InboundEvent::Message(message), Some(session)) => {
+                        self.take(&session, &message).await;
+                    }
+                    (InboundEvent::Lagged(_), Some(_)) => {}
+                    (InboundEvent::Closed, Some(session)) => {
+                        cancel_requests(&session, &self.connection);
+                        return;
+                    }
+                    (_, None) => return,
+                },
+            }
+        }
+    }
+
+    async fn take(&self, session: &ClientSession, message: &Message) {
+        if message.kind() == Kind::Request {
+            let Some(id) = message.id().map(ToOwned::to_owned) else {
+                return;
+            };
+            let connection = self.connection.clone();
+            let responder = Responder { connection, id };
+            if let Err(responder) = session.ask(message, responder) {
+                responder.refuse(TOO_MANY_REQUESTS).await;
+            }
+        } else if message.method() == Some(CANCELLED) {
+            let Some(cancelled) = params::get(message.params(), "requestId") else {
+                return;
+            };
+            let taken = session.pending.take_of(&self.connection, Some(&cancelled));
+            for id in taken {
+                let mut params = message.params().and_then(object).unwrap_or_default();
+                params.set("requestId", id);
+                session.tell(&message.clone().with_params(Some(params.raw())));
+            }
+        } else {
+            self.notify(session, message);
+        }
+    }
+
+    fn notify(&self, session: &ClientSession, message: &Message) {
+        let Some(server) = &self.server else {
+            session.tell(message);
+            return;
+        };
+        let message = rewrite_notification(server, message);
+        let is_wanted = match message.method() {
+            Some("notifications/message") => {
+                let least = lock(&session.preferences).level.unwrap_or(LogLevel::Info);
+                LogLevel::of(&message) >= least
+            }
+            Some("notifications/resources/updated") => {
+                let uri = params::text(message.params(), "uri");
+                uri.is_some_and(|uri| lock(&session.preferences).uris.contains(&uri))
+            }
+            _ => false,
+        };
+        if is_wanted {
+            session.tell(&message);
+        }
+    }
+}
+
+/// Cancels the open requests of a process that ended.
+fn cancel_requests(session: &ClientSession, ended: &Connection) {
+    for id in session.pending.take_of(ended, None) {
+        session.tell(&cancellation(id));
     }
 }

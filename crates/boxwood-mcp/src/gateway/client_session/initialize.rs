@@ -5,14 +5,13 @@ use std::sync::Arc;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::gateway::Inner;
-use crate::gateway::Target;
 use crate::gateway::aggregate;
 use crate::gateway::client_session::client_processes::ClientProcesses;
 use crate::gateway::client_session::{ClientSession, Initialized};
 use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
 use crate::gateway::json::raw;
 use crate::gateway::notifications::membership::HubMemberships;
+use crate::gateway::{Inner, Target};
 use crate::hosting::HostingError;
 use crate::protocol_versions::{self, ACCEPTS_REQUESTS, NEWEST_LEGACY, translate};
 use crate::wire::{Message, Object, Protocol};
@@ -40,17 +39,16 @@ pub(crate) async fn initialize(
         Object::parse(params.get()).map_err(|error| bad(&format!("invalid `params`: {error}")))?;
     let requested = fields.text("protocolVersion");
     let requested = requested.ok_or_else(|| bad("`protocolVersion` must be a string"))?;
-    let (initialized, result) = match session.target() {
+    let (initialized, result) = match &session.target {
         Target::One(name) => {
-            let hosted = inner.registry.server(name).await;
-            let hosted = hosted.map_err(|error| RpcError::from(&error))?;
+            let hosted = inner.registry.server(name).await?;
             let handshake = hosted.handshake();
-            let is_modern = handshake.protocol == Protocol::Modern;
             // A server with tasks expects a single client.
-            let is_own = accepts_server_requests(&fields) || (!is_modern && handshake.has("tasks"));
+            let is_own = accepts_server_requests(&fields) || handshake.has("tasks");
+            let is_own = is_own && handshake.protocol == Protocol::Legacy;
             let mut processes = is_own.then(|| ClientProcesses::new(session, params, false));
             let mut own_result = None;
-            if let Some(own) = processes.as_ref().filter(|_| !is_modern) {
+            if let Some(own) = &processes {
                 match own.of(hosted.as_ref()).await {
                     Ok(process) => {
                         let handshake = &process.handshake;
@@ -59,7 +57,7 @@ pub(crate) async fn initialize(
                     }
                     // The shared process serves the session; server requests are refused.
                     Err(HostingError::Full { .. }) => processes = None,
-                    Err(error) => return Err(RpcError::from(&error)),
+                    Err(error) => return Err(error.into()),
                 }
             }
             let (result, version) = match own_result {
@@ -69,7 +67,7 @@ pub(crate) async fn initialize(
             let is_shared = processes.is_none();
             let initialized = Initialized {
                 version,
-                hubs: is_shared.then(|| HubMemberships::of_one(inner, session, name)),
+                hubs: is_shared.then(|| HubMemberships::of(inner, session)),
                 processes,
             };
             (initialized, result)
@@ -79,7 +77,7 @@ pub(crate) async fn initialize(
             let is_own = accepts_server_requests(&fields);
             let initialized = Initialized {
                 version,
-                hubs: Some(HubMemberships::of_all(inner, session)),
+                hubs: Some(HubMemberships::of(inner, session)),
                 processes: is_own.then(|| ClientProcesses::new(session, params, true)),
             };
             (initialized, result)

@@ -1,11 +1,8 @@
 //! The session of one legacy client: its process, its active requests and its streams.
 
 pub(crate) mod client_processes;
-pub(crate) mod dispatch;
 pub(crate) mod initialize;
 pub(crate) mod pending_requests;
-pub(crate) mod preferences;
-mod process_reader;
 pub(crate) mod requests;
 pub(crate) mod table;
 
@@ -21,11 +18,12 @@ use crate::gateway::client_session::client_processes::ClientProcesses;
 use crate::gateway::client_session::pending_requests::{PendingRequests, Responder};
 use crate::gateway::error::{INVALID_REQUEST, RpcError};
 use crate::gateway::event_stream::budget::MemoryBudget;
-use crate::gateway::event_stream::{EventKind, EventStream};
+use crate::gateway::event_stream::{EventKind, EventStream, Mode};
 use crate::gateway::notifications::membership::HubMemberships;
+use crate::gateway::notifications::preferences::Preferences;
 use crate::gateway::notifications::subscriptions::{RESOURCE_UPDATED, is_list_change};
-use crate::lock;
 use crate::wire::{Message, Principal};
+use crate::{OnDrop, lock};
 
 /// Maximum number of concurrent requests of one session.
 const MOST_CALLS: usize = 128;
@@ -55,16 +53,18 @@ pub(crate) struct Initialized {
 }
 
 pub(crate) struct ClientSession {
-    id: Arc<str>,
-    target: Target,
+    pub(crate) id: Arc<str>,
+    pub(crate) target: Target,
     principal: Principal,
-    transport: Transport,
+    pub(crate) transport: Transport,
     initialized: OnceLock<Initialized>,
-    standalone_stream: EventStream,
+    pub(crate) standalone_stream: EventStream,
     /// Number of open `GET` streams.
     streams: watch::Sender<usize>,
     calls: Mutex<Calls>,
     pub(crate) pending: PendingRequests,
+    /// URIs as the client knows them.
+    pub(crate) preferences: Arc<Mutex<Preferences>>,
     ended: CancellationToken,
 }
 
@@ -91,42 +91,27 @@ impl ClientSession {
         budget: &MemoryBudget,
     ) -> Self {
         let client_budget = budget.of(principal.clone());
-        let standalone_stream = match transport {
-            Transport::StreamableHttp => EventStream::of(client_budget),
-            Transport::LegacySse | Transport::Internal => EventStream::passing(client_budget),
+        let mode = match transport {
+            Transport::StreamableHttp => Mode::Resumable,
+            Transport::LegacySse | Transport::Internal => Mode::Passing,
         };
         Self {
             id,
             target,
-            standalone_stream,
+            standalone_stream: EventStream::new(client_budget, mode),
             principal,
             transport,
             initialized: OnceLock::new(),
             streams: watch::Sender::new(0),
             calls: Mutex::default(),
             pending: PendingRequests::default(),
+            preferences: Arc::default(),
             ended: CancellationToken::new(),
         }
     }
 
-    pub(crate) fn id(&self) -> &Arc<str> {
-        &self.id
-    }
-
-    pub(crate) fn target(&self) -> &Target {
-        &self.target
-    }
-
     pub(crate) fn principal(&self) -> Principal {
         self.principal.clone()
-    }
-
-    pub(crate) fn transport(&self) -> Transport {
-        self.transport
-    }
-
-    pub(crate) fn standalone_stream(&self) -> &EventStream {
-        &self.standalone_stream
     }
 
     pub(crate) fn is_for(&self, target: &Target, principal: Option<&str>) -> bool {
@@ -152,9 +137,11 @@ impl ClientSession {
     }
 
     /// Counts as an open stream until the guard is dropped.
-    pub(crate) fn open_stream(&self) -> StreamGuard {
+    pub(crate) fn open_stream(&self) -> OnDrop<impl FnOnce() + use<>> {
         self.streams.send_modify(|count| *count += 1);
-        StreamGuard(self.streams.clone())
+        // Does not keep the session alive.
+        let streams = self.streams.clone();
+        OnDrop::new(move || streams.send_modify(|count| *count = count.saturating_sub(1)))
     }
 
     /// Keeps a stream that the client can resume, and returns its number.
@@ -242,13 +229,9 @@ impl ClientSession {
         stream.push(EventKind::Notification, message.json());
     }
 
-    /// Sends a request of a server under a new id, which is returned. Returns the responder if the client
-    /// has too many open requests.
-    pub(crate) fn ask(
-        &self,
-        request: &Message,
-        responder: Responder,
-    ) -> Result<Box<RawValue>, Responder> {
+    /// Sends a request of a server under a new id. Returns the responder if the client has too many open
+    /// requests.
+    pub(crate) fn ask(&self, request: &Message, responder: Responder) -> Result<(), Responder> {
         let stream = self.current();
         if stream.is_backlogged() {
             return Err(responder);
@@ -256,9 +239,9 @@ impl ClientSession {
         let id = self.pending.add(responder)?;
         let request = request.clone().with_id(id.clone());
         if stream.push(EventKind::Request, request.json()) {
-            return Ok(id);
+            return Ok(());
         }
-        self.pending.take(&id).map_or(Ok(id), Err)
+        self.pending.take(&id).map_or(Ok(()), Err)
     }
 
     /// Passes the client's response to the server. Responses to unknown requests are ignored.
@@ -280,15 +263,6 @@ impl ClientSession {
     pub(crate) fn end(&self) {
         self.ended.cancel();
         self.standalone_stream.close();
-    }
-}
-
-/// See [`ClientSession::open_stream`]. Does not keep the session alive.
-pub(crate) struct StreamGuard(watch::Sender<usize>);
-
-impl Drop for StreamGuard {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 

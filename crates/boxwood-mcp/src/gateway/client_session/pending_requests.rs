@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
 
 use crate::gateway::error::INTERNAL_ERROR;
 use crate::gateway::json::raw;
@@ -21,28 +20,20 @@ const MOST_OF_ONE: usize = 32;
 pub(crate) const CANCELLED: &str = "notifications/cancelled";
 pub(crate) const TOO_MANY_REQUESTS: &str = "client has too many pending requests";
 
-/// Where the client's response goes.
-pub(crate) enum Responder {
-    /// A process that waits for the response under its own request id.
-    Process {
-        connection: Connection,
-        id: Box<RawValue>,
-    },
-    /// A call of a modern server, which is repeated with the response.
-    Call(oneshot::Sender<Message>),
+/// The process that waits for the client's response under its own request id.
+pub(crate) struct Responder {
+    pub(crate) connection: Connection,
+    pub(crate) id: Box<RawValue>,
 }
 
 impl Responder {
-    pub(crate) fn is_of(&self, process: &Connection) -> bool {
-        matches!(self, Self::Process { connection, .. } if connection.id() == process.id())
+    fn is_of(&self, process: &Connection) -> bool {
+        self.connection.id() == process.id()
     }
 
     pub(crate) async fn respond(self, answer: Message) {
-        match self {
-            // The process or the call may be gone.
-            Self::Process { connection, id } => drop(connection.respond(answer.with_id(id)).await),
-            Self::Call(waiting) => drop(waiting.send(answer)),
-        }
+        // The process may be gone.
+        let _ = self.connection.respond(answer.with_id(self.id)).await;
     }
 
     pub(crate) async fn refuse(self, text: &str) {
@@ -67,10 +58,7 @@ impl PendingRequests {
     /// Returns the id for the client, or the responder if there are too many open requests.
     pub(crate) fn add(&self, responder: Responder) -> Result<Box<RawValue>, Responder> {
         let mut state = lock(&self.state);
-        let of_same = |other: &&Responder| match &responder {
-            Responder::Process { connection, .. } => other.is_of(connection),
-            Responder::Call(_) => false,
-        };
+        let of_same = |other: &&Responder| other.is_of(&responder.connection);
         let is_full = state.open.len() >= MOST;
         if is_full || state.open.values().filter(of_same).count() >= MOST_OF_ONE {
             return Err(responder);
@@ -97,39 +85,11 @@ impl PendingRequests {
         only: Option<&RawValue>,
     ) -> Vec<Box<RawValue>> {
         let mut state = lock(&self.state);
-        let taken = state.open.extract_if(|_, responder| match responder {
-            Responder::Process { connection, id } => {
-                connection.id() == process.id() && only.is_none_or(|only| only.get() == id.get())
-            }
-            Responder::Call(_) => false,
+        let taken = state.open.extract_if(|_, responder| {
+            let is_meant = only.is_none_or(|only| only.get() == responder.id.get());
+            responder.is_of(process) && is_meant
         });
         let ids = taken.map(|(id, _)| RawValue::from_string(id.into()).unwrap_or_default());
         ids.collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_client_has_a_limited_number_of_open_requests() {
-        let requests = PendingRequests::default();
-        let mut waiting = Vec::new();
-        for _ in 0..MOST {
-            let (responder, answer) = oneshot::channel();
-            let added = requests.add(Responder::Call(responder));
-            waiting.push((added.ok().expect("room"), answer));
-        }
-        let more = || Responder::Call(oneshot::channel().0);
-        assert!(requests.add(more()).is_err());
-        let (id, answer) = waiting.swap_remove(0);
-        let responder = requests.take(&id).expect("it is open");
-        responder
-            .respond(Message::result(id.clone(), raw("yes")))
-            .await;
-        assert!(answer.await.is_ok());
-        assert!(requests.take(&id).is_none(), "a response is taken once");
-        assert!(requests.add(more()).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! One client request from start to response.
+//! The messages that a client sends within a session, and each request from start to response.
 //!
 //! Output: progress and notifications of the call, then the response with the client's request id. The call
 //! continues when the client's connection breaks; `notifications/cancelled` and the end of the session
@@ -11,26 +11,23 @@ use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-use crate::gateway::Inner;
-use crate::gateway::Target;
-use crate::gateway::aggregate::ServerCaller;
-use crate::gateway::aggregate::lists::Kind;
+use crate::gateway::aggregate::lists::Kind as ListKind;
+use crate::gateway::aggregate::{ServerCaller, server_info};
 use crate::gateway::client_session::client_processes::ClientProcesses;
 use crate::gateway::client_session::initialize;
-use crate::gateway::client_session::preferences::Preference;
 use crate::gateway::client_session::{Call, ClientSession, Initialized, Transport};
-use crate::gateway::error::{INVALID_PARAMS, INVALID_REQUEST, RpcError};
+use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError};
 use crate::gateway::event_stream::{EventKind, EventStream};
-use crate::gateway::notifications::log_level::LogLevel;
-use crate::gateway::notifications::membership::HubMemberships;
+use crate::gateway::notifications::preferences::Preference;
 use crate::gateway::params;
 use crate::gateway::server_registry::{HostedServer, relay};
 use crate::gateway::tool_filter;
+use crate::gateway::{Inner, Target};
 use crate::hosting::HostingError;
-use crate::protocol_versions::input_bridge;
-use crate::protocol_versions::translate::may_need_input;
+use crate::lock;
+use crate::protocol_versions::translate;
 use crate::session_activity::Kind as Use;
-use crate::wire::{CallError, CallOptions, Message, Protocol};
+use crate::wire::{CallError, CallOptions, Kind, Message, Protocol, is_notification};
 
 /// Queue of progress notifications.
 const PROGRESS: usize = 64;
@@ -47,8 +44,49 @@ impl Drop for CloseOnDrop {
     }
 }
 
+/// A response goes to `stream`. `closing` is dropped after it.
+pub(crate) async fn dispatch(
+    inner: &Arc<Inner>,
+    session: &Arc<ClientSession>,
+    message: Message,
+    stream: &EventStream,
+    closing: Option<CloseOnDrop>,
+) {
+    match (message.kind(), message.id()) {
+        (Kind::Request, Some(id)) => match session.begin(id, stream) {
+            Ok(call) => spawn(inner, session, call, message, stream.clone(), closing),
+            Err(error) => stream.answer(&error.message(Some(id))),
+        },
+        (Kind::Response, _) => session.respond(message).await,
+        (Kind::Request | Kind::Notification, _) => notify(session, message).await,
+    }
+}
+
+async fn notify(session: &ClientSession, message: Message) {
+    match message.method() {
+        // The handshake with the process already sent it.
+        Some("notifications/initialized") => {}
+        // Server request ids differ. Cancelling the call notifies the server.
+        Some("notifications/cancelled") => {
+            if let Some(id) = params::get(message.params(), "requestId") {
+                session.cancel(&id);
+            }
+        }
+        // Client notifications never go to a shared process.
+        Some(method) if is_notification(method) => {
+            let initialized = session.initialized();
+            if let Some(processes) = initialized.and_then(|it| it.processes.as_ref()) {
+                processes.notify(&message).await;
+            }
+        }
+        // A request without an id is dropped: some servers would execute it, and no tool filter was
+        // applied.
+        _ => {}
+    }
+}
+
 /// `closing` is dropped after the response.
-pub(crate) fn spawn(
+fn spawn(
     inner: &Arc<Inner>,
     session: &Arc<ClientSession>,
     call: Call,
@@ -81,9 +119,9 @@ pub(crate) fn spawn(
         drop(held);
         // After a failed `initialize` the client does not know the session id.
         let is_unbegun =
-            session.initialized().is_none() && session.transport() == Transport::StreamableHttp;
+            session.initialized().is_none() && session.transport == Transport::StreamableHttp;
         if is_beginning && is_unbegun {
-            inner.sessions.end(session.id());
+            inner.sessions.end(&session.id);
         }
     });
 }
@@ -105,12 +143,10 @@ async fn perform(
         let text = "session is not initialized; send `initialize` first and wait for its response";
         return Err(RpcError::new(INVALID_REQUEST, text));
     };
-    let processes = initialized.processes.as_ref();
+    if let Some(preference) = Preference::of(&request)? {
+        return set_preference(inner, session, initialized, preference, request, stream).await;
+    }
     match (&initialized.hubs, request.method()) {
-        (
-            Some(hubs),
-            Some("logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"),
-        ) => set_preference(hubs, processes, &request).await,
         // A shared process would show each client the tasks of all clients.
         (Some(_), Some(method)) if method.starts_with("tasks/") => {
             Err(RpcError::method_not_found(method))
@@ -119,39 +155,28 @@ async fn perform(
     }
 }
 
-/// For requests that change the state of a process that other clients use too.
 async fn set_preference(
-    hubs: &HubMemberships,
-    processes: Option<&ClientProcesses>,
-    request: &Message,
+    inner: &Inner,
+    session: &Arc<ClientSession>,
+    initialized: &Initialized,
+    preference: Preference,
+    request: Message,
+    stream: &EventStream,
 ) -> Result<Message, RpcError> {
-    let text = |key: &str| {
-        let text = params::text(request.params(), key);
-        text.ok_or_else(|| RpcError::new(INVALID_PARAMS, format!("`{key}` must be a string")))
+    if !lock(&session.preferences).has_room(&preference) {
+        return Err(RpcError::too_many_subscriptions());
+    }
+    let answer = match &initialized.hubs {
+        // Other clients use the process too.
+        Some(hubs) => hubs.apply(&preference).await?,
+        None => call_with_progress(inner, session, initialized, request, stream).await?,
     };
-    let answer = match request.method() {
-        Some("logging/setLevel") => {
-            let level = LogLevel::parse(&text("level")?).ok_or_else(|| {
-                let text = "`level` must be debug, info, notice, warning, error, critical, alert or emergency";
-                RpcError::new(INVALID_PARAMS, text)
-            })?;
-            hubs.set_level(level).await?
+    if answer.error().is_none() {
+        match &initialized.processes {
+            // Only the dedicated process reports what a call on it causes.
+            Some(processes) if initialized.hubs.is_some() => processes.apply(preference).await,
+            _ => drop(lock(&session.preferences).add(preference)),
         }
-        method => {
-            let uri = text("uri")?;
-            let (member, uri) = hubs.find(&uri)?;
-            if method == Some("resources/subscribe") {
-                member.subscribe(uri).await?
-            } else {
-                member.unsubscribe(uri).await?
-            }
-        }
-    };
-    // Only the dedicated process reports what a call on it causes.
-    if let (Some(processes), Some(preference)) = (processes, Preference::of(request))
-        && answer.error().is_none()
-    {
-        processes.apply(preference).await;
     }
     Ok(answer)
 }
@@ -166,7 +191,7 @@ async fn call_with_progress(
     let stream = if stream.takes_events() {
         stream
     } else {
-        session.standalone_stream()
+        &session.standalone_stream
     };
     let (progress, mut heard) = mpsc::channel(PROGRESS);
     let how = CallOptions {
@@ -199,73 +224,67 @@ async fn call(
     request: Message,
     how: CallOptions,
 ) -> Result<Message, RpcError> {
-    let caller = LegacyCaller {
-        session,
-        processes: initialized.processes.as_ref(),
-    };
-    match session.target() {
+    let processes = initialized.processes.as_ref();
+    match &session.target {
         Target::One(name) => {
-            let hosted = inner.registry.server(name).await;
-            let hosted = hosted.map_err(|error| RpcError::from(&error))?;
-            if let Some(HubMemberships::One(member)) = &initialized.hubs {
-                member.hub().attach(&hosted.main());
+            let hosted = inner.registry.server(name).await?;
+            if let Some(hubs) = &initialized.hubs {
+                hubs.attach(name, &hosted.main());
             }
             // The request is not kept: its bytes count until the server has read them, and a call may take
             // an hour.
-            caller.call(&hosted, request, how).await
+            call_server(processes, &hosted, request, how).await
         }
         Target::All => {
-            let method = request.method().unwrap_or_default();
             let caller = AggregateCaller {
-                caller,
+                processes,
                 request: &request,
                 how,
             };
+            let method = request.method().unwrap_or_default();
             inner.all.request(&caller, method, request.params()).await
         }
     }
 }
 
-/// Calls servers for a legacy client, through its own process if it accepts server requests.
-#[derive(Clone, Copy)]
-pub(crate) struct LegacyCaller<'a> {
-    pub(crate) session: &'a Arc<ClientSession>,
-    pub(crate) processes: Option<&'a ClientProcesses>,
+/// Calls a server for a legacy client, through the client's own process if it accepts server requests.
+pub(crate) async fn call_server(
+    processes: Option<&ClientProcesses>,
+    hosted: &Arc<dyn HostedServer>,
+    request: Message,
+    how: CallOptions,
+) -> Result<Message, RpcError> {
+    let method = request.method().unwrap_or_default().to_owned();
+    tool_filter::check_call(hosted.as_ref(), &method, request.params())?;
+    let answer = match (hosted.handshake().protocol, processes) {
+        (Protocol::Modern, _) => call_modern(hosted.as_ref(), request, how).await?,
+        (Protocol::Legacy, Some(processes)) => dedicated(processes, hosted, request, how).await?,
+        (Protocol::Legacy, None) => relay(hosted.as_ref(), &hosted.main(), request, how).await?,
+    };
+    Ok(tool_filter::filter_list(hosted.as_ref(), &method, answer))
 }
 
-impl LegacyCaller<'_> {
-    /// Forwards all fields of the client's request.
-    pub(crate) async fn call(
-        &self,
-        hosted: &Arc<dyn HostedServer>,
-        request: Message,
-        how: CallOptions,
-    ) -> Result<Message, RpcError> {
-        let method = request.method().unwrap_or_default().to_owned();
-        tool_filter::check_call(hosted.as_ref(), &method, request.params())?;
-        // The lists of all servers come from the shared processes.
-        let is_own = *self.session.target() != Target::All || may_need_input(&method);
-        let processes = self.processes.filter(|_| is_own);
-        let answer = match (hosted.handshake().protocol, processes) {
-            (Protocol::Modern, _) if let Some(answer) = input_bridge::answered_here(&method) => {
-                answer
-            }
-            (Protocol::Modern, Some(processes)) => {
-                let (session, hosted) = (self.session, hosted.as_ref());
-                input_bridge::call_with_input(session, processes, hosted, &request, how).await?
-            }
-            (Protocol::Modern, None) => {
-                input_bridge::call_without_input(hosted.as_ref(), &request, how).await?
-            }
-            (Protocol::Legacy, Some(processes)) => {
-                dedicated(processes, hosted, request, how).await?
-            }
-            (Protocol::Legacy, None) => {
-                relay(hosted.as_ref(), &hosted.main(), request, how).await?
-            }
-        };
-        Ok(tool_filter::filter_list(hosted.as_ref(), &method, answer))
+/// Calls a modern server for a client that does not support its requests for input.
+async fn call_modern(
+    hosted: &dyn HostedServer,
+    request: Message,
+    how: CallOptions,
+) -> Result<Message, RpcError> {
+    // Modern servers do not have these methods.
+    if matches!(request.method(), Some("ping" | "logging/setLevel")) {
+        return Ok(Message::result(Box::default(), params::empty()));
     }
+    let params = translate::modern_params(request.params(), &server_info()).ok_or_else(|| {
+        let text = "`params` and `params._meta` must be objects without duplicate keys";
+        RpcError::new(INVALID_PARAMS, text)
+    })?;
+    let request = request.with_params(Some(params.raw()));
+    let answer = relay(hosted, &hosted.main(), request, how).await?;
+    if translate::requires_input(&answer) {
+        let text = "the server requires client input, which it can only request from clients of protocol version 2026-07-28";
+        return Err(RpcError::new(INTERNAL_ERROR, text));
+    }
+    Ok(answer)
 }
 
 async fn dedicated(
@@ -274,21 +293,20 @@ async fn dedicated(
     request: Message,
     how: CallOptions,
 ) -> Result<Message, RpcError> {
-    let preference = Preference::of(&request);
-    let is_full = preference
-        .as_ref()
-        .is_some_and(|it| !processes.has_room(it));
-    if is_full {
-        return Err(RpcError::too_many_subscriptions());
-    }
-    let is_task = request.method().is_some_and(|it| it.starts_with("tasks/"));
+    let needs_process = request.method().is_some_and(|method| {
+        let is_preference = matches!(
+            method,
+            "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
+        );
+        is_preference || method.starts_with("tasks/")
+    });
     let process = match processes.of(hosted.as_ref()).await {
         Ok(process) => process,
         // The shared process serves the call; server requests are refused.
-        Err(HostingError::Full { .. }) if preference.is_none() && !is_task => {
+        Err(HostingError::Full { .. }) if !needs_process => {
             return relay(hosted.as_ref(), &hosted.main(), request, how).await;
         }
-        Err(error) => return Err(RpcError::from(&error)),
+        Err(error) => return Err(error.into()),
     };
     let answer = process.connection.relay(request, how).await;
     if matches!(answer, Err(CallError::TimedOut { .. }))
@@ -297,16 +315,12 @@ async fn dedicated(
         // The next call starts a new process. Hosting supervises the shared one.
         process.connection.close();
     }
-    let answer = answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))?;
-    if let Some(preference) = preference.filter(|_| answer.error().is_none()) {
-        processes.remember(preference);
-    }
-    Ok(answer)
+    answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))
 }
 
 /// Calls the servers of the aggregate with the fields of one client request.
 struct AggregateCaller<'a> {
-    caller: LegacyCaller<'a>,
+    processes: Option<&'a ClientProcesses>,
     request: &'a Message,
     how: CallOptions,
 }
@@ -320,12 +334,14 @@ impl ServerCaller for AggregateCaller<'_> {
     ) -> BoxFuture<'a, Result<Message, RpcError>> {
         let how = CallOptions {
             // Listing all servers must not keep idle servers running.
-            is_internal: Kind::of(method).is_some(),
+            is_internal: ListKind::of(method).is_some(),
             ..self.how.clone()
         };
         Box::pin(async move {
             let request = self.request.with_call(method, params);
-            self.caller.call(&hosted, request, how).await
+            // The lists of all servers come from the shared processes.
+            let processes = self.processes.filter(|_| translate::may_need_input(method));
+            call_server(processes, &hosted, request, how).await
         })
     }
 }

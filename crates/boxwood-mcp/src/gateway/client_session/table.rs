@@ -3,25 +3,19 @@
 //! At the limit, a principal loses a session to one that has fewer.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::gateway::Target;
 use crate::gateway::client_session::{ClientSession, Transport};
 use crate::gateway::event_stream::budget::MemoryBudget;
-use crate::lock;
-use crate::session_activity::{Held, Kind, SessionActivity};
+use crate::session_activity::{Kind, SessionActivity};
 use crate::wire::Principal;
+use crate::{OnDrop, lock};
 
 const SWEEP: Duration = Duration::from_secs(30);
 
-/// Cheap to clone.
-#[derive(Clone)]
 pub(crate) struct SessionTable {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
     most: usize,
     longest_idle: Duration,
     activity: SessionActivity,
@@ -39,37 +33,35 @@ struct Sessions {
 impl SessionTable {
     pub(crate) fn new(most: usize, longest_idle: Duration, budget: MemoryBudget) -> Self {
         Self {
-            inner: Arc::new(Inner {
-                most: most.max(1),
-                longest_idle,
-                activity: SessionActivity::default(),
-                sessions: Mutex::default(),
-                budget,
-            }),
+            most: most.max(1),
+            longest_idle,
+            activity: SessionActivity::default(),
+            sessions: Mutex::default(),
+            budget,
         }
     }
 
     /// `None` if no session can be evicted, or during shutdown.
     pub(crate) fn open(
-        &self,
+        self: &Arc<Self>,
         target: Target,
         principal: Principal,
         transport: Transport,
     ) -> Option<Arc<ClientSession>> {
-        self.inner.end_idle();
+        self.end_idle();
         let id: Arc<str> = random_id()?.into();
-        let mut sessions = lock(&self.inner.sessions);
+        let mut sessions = lock(&self.sessions);
         if sessions.is_closed {
             return None;
         }
-        self.inner.make_room(&mut sessions, &principal)?;
-        let budget = &self.inner.budget;
+        self.make_room(&mut sessions, &principal)?;
+        let budget = &self.budget;
         let session = ClientSession::new(Arc::clone(&id), target, principal, transport, budget);
         let session = Arc::new(session);
-        self.inner.activity.opened(Arc::clone(&id));
+        self.activity.opened(Arc::clone(&id));
         sessions.by_id.insert(id, Arc::clone(&session));
         if !std::mem::replace(&mut sessions.is_swept, true) {
-            tokio::spawn(sweep(Arc::downgrade(&self.inner)));
+            tokio::spawn(sweep(Arc::downgrade(self)));
         }
         Some(session)
     }
@@ -81,42 +73,42 @@ impl SessionTable {
         target: &Target,
         principal: Option<&str>,
     ) -> Option<Arc<ClientSession>> {
-        if self.inner.activity.is_idle(id, self.inner.longest_idle) {
+        if self.activity.is_idle(id, self.longest_idle) {
             self.end(id);
             return None;
         }
-        let found = lock(&self.inner.sessions).by_id.get(id).cloned();
+        let found = lock(&self.sessions).by_id.get(id).cloned();
         let found = found.filter(|session| session.is_for(target, principal))?;
-        self.inner.activity.touch(id);
+        self.activity.touch(id);
         Some(found)
     }
 
-    pub(crate) fn end(&self, id: &str) {
-        self.inner.end(id);
-    }
-
-    pub(crate) fn hold(&self, session: &ClientSession, kind: Kind) -> Held {
-        self.inner.activity.hold(session.id(), kind)
+    pub(crate) fn hold(
+        &self,
+        session: &ClientSession,
+        kind: Kind,
+    ) -> OnDrop<impl FnOnce() + use<>> {
+        self.activity.hold(&session.id, kind)
     }
 
     pub(crate) fn close(&self) {
-        let mut sessions = lock(&self.inner.sessions);
+        let mut sessions = lock(&self.sessions);
         sessions.is_closed = true;
         let all: Vec<_> = sessions.by_id.drain().collect();
         drop(sessions);
         for (id, session) in all {
-            self.inner.activity.closed(&id);
+            self.activity.closed(&id);
             session.end();
         }
     }
 
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
-        lock(&self.inner.sessions).by_id.len()
+        lock(&self.sessions).by_id.len()
     }
 }
 
-impl Inner {
+impl SessionTable {
     /// Ends a session if there is no room for a new one: the least active one of this principal and of those
     /// with more sessions. A session with active calls is not evicted, so a named principal gets three
     /// quarters of the table at most. Without tokens there is only one principal.
@@ -131,7 +123,7 @@ impl Inner {
         if !has_its_share && sessions.by_id.len() < self.most {
             return Some(());
         }
-        let least = self.activity.least_active_of(|id| {
+        let least = self.activity.least_active(|id| {
             let owner = sessions.by_id.get(id).map(|session| session.principal());
             owner.is_some_and(|it| it == *principal || (!has_its_share && count(&it) > own))
         })?;
@@ -142,7 +134,7 @@ impl Inner {
         Some(())
     }
 
-    fn end(&self, id: &str) {
+    pub(crate) fn end(&self, id: &str) {
         self.activity.closed(id);
         let gone = lock(&self.sessions).by_id.remove(id);
         if let Some(session) = gone {
@@ -164,7 +156,7 @@ pub(crate) fn random_id() -> Option<String> {
     Some(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
-async fn sweep(table: std::sync::Weak<Inner>) {
+async fn sweep(table: Weak<SessionTable>) {
     loop {
         tokio::time::sleep(SWEEP).await;
         let Some(table) = table.upgrade() else {
@@ -181,11 +173,12 @@ async fn sweep(table: std::sync::Weak<Inner>) {
 mod tests {
     use super::*;
 
-    fn table(most: usize) -> SessionTable {
-        SessionTable::new(most, Duration::from_mins(30), MemoryBudget::new(1 << 20))
+    fn table(most: usize) -> Arc<SessionTable> {
+        let budget = MemoryBudget::new(1 << 20);
+        Arc::new(SessionTable::new(most, Duration::from_mins(30), budget))
     }
 
-    fn open(table: &SessionTable, principal: &str) -> Option<Arc<ClientSession>> {
+    fn open(table: &Arc<SessionTable>, principal: &str) -> Option<Arc<ClientSession>> {
         table.open(
             Target::All,
             Some(principal.into()),
@@ -195,7 +188,7 @@ mod tests {
 
     fn is_there(table: &SessionTable, session: &ClientSession) -> bool {
         let principal = session.principal();
-        let found = table.find(session.id(), &Target::All, principal.as_deref());
+        let found = table.find(&session.id, &Target::All, principal.as_deref());
         found.is_some()
     }
 
@@ -215,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_principal_with_busy_sessions_takes_none_of_others() {
+    async fn a_principal_with_busy_sessions_does_not_evict_those_of_others() {
         let table = table(8);
         let ann = open(&table, "ann").expect("a session");
         let busy: Vec<_> = (0..6).filter_map(|_| open(&table, "bob")).collect();

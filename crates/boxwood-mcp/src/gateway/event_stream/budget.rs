@@ -3,10 +3,10 @@
 //! A client that does not read exhausts its own share only.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::gateway::error::{INTERNAL_ERROR, RpcError};
 use crate::lock;
@@ -28,7 +28,8 @@ const EVENT_OVERHEAD: usize = 256;
 pub(crate) struct MemoryBudget {
     most: usize,
     held: Arc<Mutex<HashMap<Principal, usize>>>,
-    replayed: Arc<AtomicUsize>,
+    /// One permit per byte of an event that was read.
+    replayed: Arc<Semaphore>,
 }
 
 /// For one client. Cheap to clone.
@@ -38,6 +39,7 @@ pub(crate) struct ClientBudget {
     principal: Principal,
 }
 
+#[cfg(test)]
 impl Default for ClientBudget {
     /// The default share of one client.
     fn default() -> Self {
@@ -46,7 +48,7 @@ impl Default for ClientBudget {
 }
 
 /// A buffered message. Its bytes count until the last copy is dropped.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct BufferedMessage {
     pub(crate) json: Bytes,
     room: Option<Arc<Room>>,
@@ -62,7 +64,7 @@ impl MemoryBudget {
         Self {
             most,
             held: Arc::default(),
-            replayed: Arc::default(),
+            replayed: Arc::new(Semaphore::new(MOST_REPLAYED)),
         }
     }
 
@@ -89,15 +91,10 @@ impl MemoryBudget {
 
 impl ClientBudget {
     /// For an event that was read and may be read again. `None` if the streams keep too many of them.
-    pub(crate) fn reserve_replay(&self, bytes: usize) -> Option<ReplayPermit> {
-        let bytes = bytes + EVENT_OVERHEAD;
-        let counter = &self.budget.replayed;
-        let permit = ReplayPermit {
-            counter: Arc::clone(counter),
-            bytes,
-        };
-        let before = counter.fetch_add(bytes, Ordering::Relaxed);
-        (before + bytes <= MOST_REPLAYED).then_some(permit)
+    pub(crate) fn reserve_replay(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(bytes + EVENT_OVERHEAD).ok()?;
+        let replayed = Arc::clone(&self.budget.replayed);
+        replayed.try_acquire_many_owned(bytes).ok()
     }
 
     /// `None` if the budget of this client or of all clients is exhausted.
@@ -124,23 +121,13 @@ impl ClientBudget {
         let bytes = json.len();
         let mut held = lock(&self.budget.held);
         let (all, own) = self.budget.taken(&held, &self.principal);
-        if all + bytes > most || own + bytes > most / 2 {
-            return None;
-        }
-        held.insert(self.principal.clone(), own + bytes);
-        drop(held);
-        Some(self.counted(json))
+        let fits = all + bytes <= most && own + bytes <= most / 2;
+        fits.then(|| self.count(&mut held, json))
     }
 
     /// Without a check of the limits.
-    fn reserve_unchecked(&self, json: Bytes) -> BufferedMessage {
-        let mut held = lock(&self.budget.held);
+    fn count(&self, held: &mut HashMap<Principal, usize>, json: Bytes) -> BufferedMessage {
         *held.entry(self.principal.clone()).or_default() += json.len();
-        drop(held);
-        self.counted(json)
-    }
-
-    fn counted(&self, json: Bytes) -> BufferedMessage {
         let room = Room {
             client_budget: self.clone(),
             bytes: json.len(),
@@ -158,25 +145,13 @@ impl ClientBudget {
             return kept;
         }
         if json.len() <= SMALL {
-            return self.reserve_unchecked(json);
+            return self.count(&mut lock(&self.budget.held), json);
         }
         let text =
             "too many unread responses; read the responses to earlier requests and try again";
         let error = RpcError::new(INTERNAL_ERROR, text);
-        self.reserve_unchecked(error.message(answer.id()).json())
-    }
-}
-
-/// Counts until it is dropped.
-#[derive(Debug)]
-pub(crate) struct ReplayPermit {
-    counter: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl Drop for ReplayPermit {
-    fn drop(&mut self) {
-        self.counter.fetch_sub(self.bytes, Ordering::Relaxed);
+        let json = error.message(answer.id()).json();
+        self.count(&mut lock(&self.budget.held), json)
     }
 }
 
@@ -208,14 +183,6 @@ pub(crate) fn reserved<T: Send + 'static>(bytes: Bytes, reservation: T) -> Bytes
     Bytes::from_owner(Reserved(bytes, reservation))
 }
 
-impl PartialEq for BufferedMessage {
-    fn eq(&self, other: &Self) -> bool {
-        self.json == other.json
-    }
-}
-
-impl Eq for BufferedMessage {}
-
 impl Drop for Room {
     fn drop(&mut self) {
         let mut held = lock(&self.client_budget.budget.held);
@@ -225,12 +192,6 @@ impl Drop for Room {
                 held.remove(&self.client_budget.principal);
             }
         }
-    }
-}
-
-impl std::fmt::Debug for Room {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} bytes", self.bytes)
     }
 }
 

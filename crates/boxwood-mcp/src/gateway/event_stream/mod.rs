@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::Instant;
 
-use crate::gateway::event_stream::budget::{BufferedMessage, ClientBudget, ReplayPermit};
+use crate::gateway::event_stream::budget::{BufferedMessage, ClientBudget};
 use crate::lock;
 use crate::wire::Message;
 
@@ -34,14 +34,13 @@ pub(crate) enum EventKind {
     Response,
 }
 
-#[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) number: u64,
     pub(crate) kind: EventKind,
     /// Without line breaks.
     pub(crate) kept: BufferedMessage,
     /// Set when the event was read.
-    replay: Option<ReplayPermit>,
+    replay: Option<OwnedSemaphorePermit>,
 }
 
 impl Event {
@@ -57,12 +56,11 @@ impl Event {
 }
 
 /// Cheap to clone.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct EventStream {
     inner: Arc<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
     state: Mutex<State>,
     changed: Notify,
@@ -70,9 +68,8 @@ struct Inner {
     mode: Mode,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Mode {
-    #[default]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
     Resumable,
     /// Read events are removed.
     Passing,
@@ -88,9 +85,6 @@ struct State {
     last: u64,
     /// Events up to this number were read.
     read: u64,
-    /// Requests and responses after that number.
-    unread: usize,
-    unread_bytes: usize,
     /// The current reader; earlier ones end.
     reader: u64,
     readers: usize,
@@ -98,7 +92,6 @@ struct State {
 }
 
 /// What a stream contains before anything was sent.
-#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FirstOutput {
     /// The stream is closed and contains only the response.
     Response(BufferedMessage),
@@ -108,33 +101,20 @@ pub(crate) enum FirstOutput {
 
 impl EventStream {
     /// Buffered bytes count against the client's budget.
-    pub(crate) fn of(client_budget: ClientBudget) -> Self {
-        Self::new(client_budget, Mode::Resumable)
-    }
-
-    /// For a stream that cannot be resumed.
-    pub(crate) fn passing(client_budget: ClientBudget) -> Self {
-        Self::new(client_budget, Mode::Passing)
-    }
-
-    /// For the response of a call alone.
-    pub(crate) fn response_only(client_budget: ClientBudget) -> Self {
-        Self::new(client_budget, Mode::ResponseOnly)
-    }
-
-    pub(crate) fn takes_events(&self) -> bool {
-        self.inner.mode != Mode::ResponseOnly
-    }
-
-    fn new(client_budget: ClientBudget, mode: Mode) -> Self {
+    pub(crate) fn new(client_budget: ClientBudget, mode: Mode) -> Self {
         let inner = Inner {
+            state: Mutex::default(),
+            changed: Notify::new(),
             client_budget,
             mode,
-            ..Inner::default()
         };
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    pub(crate) fn takes_events(&self) -> bool {
+        self.inner.mode != Mode::ResponseOnly
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -164,10 +144,6 @@ impl EventStream {
         }
         state.last += 1;
         state.bytes += kept.json.len();
-        if kind != EventKind::Notification {
-            state.unread += 1;
-            state.unread_bytes += kept.json.len();
-        }
         let number = state.last;
         state.events.push_back(Event {
             number,
@@ -198,10 +174,10 @@ impl EventStream {
 
     /// The reader is far behind with requests and responses, or the client's budget is exhausted.
     pub(crate) fn is_backlogged(&self) -> bool {
-        let state = self.state();
-        let is_behind = state.unread >= MOST_UNREAD || state.unread_bytes > MAX_BACKLOG_BYTES;
-        drop(state);
-        is_behind || self.inner.client_budget.is_exhausted()
+        let (unread, bytes) = self.state().unread();
+        unread >= MOST_UNREAD
+            || bytes > MAX_BACKLOG_BYTES
+            || self.inner.client_budget.is_exhausted()
     }
 
     /// The reader is gone, or the client left before it started to read.
@@ -278,15 +254,13 @@ impl State {
         self.events.partition_point(|event| event.number <= number)
     }
 
-    fn has_read(&mut self, number: u64) {
-        let begin = self.after(self.read);
-        let end = self.after(number).max(begin);
-        let read = self.events.range(begin..end);
-        for event in read.filter(|event| event.kind != EventKind::Notification) {
-            self.unread -= 1;
-            self.unread_bytes -= event.kept.json.len();
-        }
-        self.read = self.read.max(number);
+    /// Number and bytes of the unread requests and responses.
+    fn unread(&self) -> (usize, usize) {
+        let unread = self.events.range(self.after(self.read)..);
+        let waiting = unread.filter(|event| event.kind != EventKind::Notification);
+        waiting.fold((0, 0), |(count, bytes), event| {
+            (count + 1, bytes + event.kept.json.len())
+        })
     }
 
     /// The newest event always stays.
@@ -308,7 +282,8 @@ impl State {
 pub(crate) struct Reader {
     event_stream: EventStream,
     turn: u64,
-    at: u64,
+    /// Number of the last event that was read.
+    pub(crate) at: u64,
 }
 
 impl Reader {
@@ -330,7 +305,7 @@ impl Reader {
             }
             let is_kept = next.replay.is_some();
             self.at = event.number;
-            state.has_read(event.number);
+            state.read = state.read.max(event.number);
             if !is_kept {
                 state.remove(index);
             }
@@ -339,16 +314,19 @@ impl Reader {
         });
         next.await
     }
-
-    pub(crate) fn at(&self) -> u64 {
-        self.at
-    }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
         let mut state = self.event_stream.state();
         state.readers = state.readers.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+impl Default for EventStream {
+    fn default() -> Self {
+        Self::new(ClientBudget::default(), Mode::Resumable)
     }
 }
 

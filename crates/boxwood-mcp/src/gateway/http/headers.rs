@@ -128,7 +128,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn every_value_survives_its_header(value in ".{0,80}") {
+        fn every_value_can_be_sent_in_a_header(value in ".{0,80}") {
             let header = HeaderValue::from_str(&encoded(&value)).expect("a header value");
             let text = header.to_str().expect("visible characters");
             prop_assert_eq!(decoded(text), Some(value));
@@ -142,7 +142,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn bad_base64_is_told_from_a_plain_value() {
+    fn invalid_base64_is_distinguished_from_a_plain_value() {
         assert_eq!(decoded("=?base64?SGVsbG8=?="), Some("Hello".to_owned()));
         assert_eq!(decoded("=?base64?SGVsbG8?="), None);
         assert_eq!(decoded("=?base64?SGVs!!!bG8=?="), None);

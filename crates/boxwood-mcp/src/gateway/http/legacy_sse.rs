@@ -8,16 +8,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
+use crate::OnDrop;
 use crate::agent_server::Answer;
 use crate::gateway::Inner;
-use crate::gateway::client_session::dispatch;
-use crate::gateway::client_session::{StreamGuard, Transport};
+use crate::gateway::client_session::{Transport, requests};
 use crate::gateway::error::RpcError;
-use crate::gateway::http::post;
 use crate::gateway::http::request::{self, Accepts, HttpRequest};
-use crate::gateway::http::response;
-use crate::gateway::http::sse;
-use crate::session_activity::{Held, Kind as Use};
+use crate::gateway::http::{response, sse, streamable};
+use crate::session_activity::Kind as Use;
 use crate::wire::{BodyPermit, Kind, Message};
 
 const OPENED_AT: &str = "sse";
@@ -32,7 +30,7 @@ pub(crate) async fn open(inner: &Arc<Inner>, asked: HttpRequest) -> Answer {
         let text = "accept `text/event-stream`";
         return response::refuse(StatusCode::NOT_ACCEPTABLE, text);
     }
-    if let Err(error) = post::check(inner, &asked.target).await {
+    if let Err(error) = streamable::check(inner, &asked.target).await {
         return response::refused(&error, None);
     }
     let path = asked.head.uri.path();
@@ -46,30 +44,18 @@ pub(crate) async fn open(inner: &Arc<Inner>, asked: HttpRequest) -> Answer {
     };
     let opening = format!(
         "event: endpoint\ndata: {place}{MESSAGES_AT}?{ID}={}\n\n",
-        session.id()
+        session.id
     );
-    let reader = session.standalone_stream().reader(None);
-    let ends = Ends {
-        _held: inner.sessions.hold(&session, Use::Stream),
-        _stream: session.open_stream(),
-        inner: Arc::clone(inner),
-        id: Arc::clone(session.id()),
-    };
-    sse::plain(reader, opening.into(), inner.settings.keep_alive, ends)
-}
-
-/// Ends the session with its stream. Holds only the id, because the body may outlive the session.
-struct Ends {
-    _held: Held,
-    _stream: StreamGuard,
-    inner: Arc<Inner>,
-    id: Arc<str>,
-}
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.inner.sessions.end(&self.id);
-    }
+    let reader = session.standalone_stream.reader(None);
+    let held = (
+        inner.sessions.hold(&session, Use::Stream),
+        session.open_stream(),
+    );
+    // Holds only the id, because the body may outlive the session.
+    let (inner, id) = (Arc::clone(inner), Arc::clone(&session.id));
+    let keep_alive = inner.settings.keep_alive;
+    let ends = OnDrop::new(move || inner.sessions.end(&id));
+    sse::respond(reader, None, opening.into(), keep_alive, (held, ends))
 }
 
 pub(crate) async fn message(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes) -> Answer {
@@ -90,7 +76,7 @@ pub(crate) async fn message(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes
     };
     let principal = asked.principal.as_deref();
     let found = inner.sessions.find(id, &asked.target, principal);
-    let found = found.filter(|session| session.transport() == Transport::LegacySse);
+    let found = found.filter(|session| session.transport == Transport::LegacySse);
     let Some(session) = found else {
         return response::no_session();
     };
@@ -99,15 +85,15 @@ pub(crate) async fn message(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes
         return response::refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
     let permit = asked.head.extensions.get::<BodyPermit>();
-    let message = match Message::of_client(body) {
+    let message = match Message::parse(body).and_then(Message::of_client) {
         Ok(message) => message.counted(permit),
         Err(bad) => return response::refused(&RpcError::unreadable(&bad), None),
     };
-    let stream = session.standalone_stream();
+    let stream = &session.standalone_stream;
     if message.kind() == Kind::Request && stream.is_backlogged() {
         let text = "too many unread responses on the SSE stream; read the stream first";
         return response::refuse(StatusCode::TOO_MANY_REQUESTS, text);
     }
-    dispatch::dispatch(inner, &session, message, stream, None).await;
+    requests::dispatch(inner, &session, message, stream, None).await;
     response::bodiless(StatusCode::ACCEPTED)
 }

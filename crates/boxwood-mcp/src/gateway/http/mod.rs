@@ -1,10 +1,9 @@
 //! HTTP endpoints of the gateway: Streamable HTTP (`POST`, `GET`, `DELETE`) and the HTTP+SSE transport of
 //! protocol version 2024-11-05.
 
-pub(crate) mod get;
 pub(crate) mod headers;
 pub(crate) mod legacy_sse;
-pub(crate) mod post;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod sse;
+pub(crate) mod streamable;

@@ -39,11 +39,8 @@ pub(crate) fn refused(error: &RpcError, id: Option<&RawValue>) -> Answer {
 }
 
 pub(crate) fn refuse(status: StatusCode, text: &str) -> Answer {
-    let error = RpcError {
-        status,
-        ..RpcError::new(INVALID_REQUEST, text)
-    };
-    refused(&error, None)
+    let error = RpcError::new(INVALID_REQUEST, text);
+    refused(&error.with_status(status), None)
 }
 
 pub(crate) fn too_large(most: usize) -> Answer {
@@ -63,22 +60,14 @@ pub(crate) fn method_not_allowed(methods: &'static str) -> Answer {
 
 /// The same for a missing session and for one of another principal.
 pub(crate) fn no_session() -> Answer {
-    let error = RpcError {
-        status: StatusCode::NOT_FOUND,
-        ..RpcError::new(
-            SESSION_NOT_FOUND,
-            "session not found; start a new one with `initialize`",
-        )
-    };
-    refused(&error, None)
+    let text = "session not found; start a new one with `initialize`";
+    let error = RpcError::new(SESSION_NOT_FOUND, text);
+    refused(&error.with_status(StatusCode::NOT_FOUND), None)
 }
 
 pub(crate) fn full() -> Answer {
-    let error = RpcError {
-        status: StatusCode::SERVICE_UNAVAILABLE,
-        ..RpcError::new(TOO_MUCH, "too many active MCP sessions; try again later")
-    };
-    let mut answer = refused(&error, None);
+    let error = RpcError::new(TOO_MUCH, "too many active MCP sessions; try again later");
+    let mut answer = refused(&error.with_status(StatusCode::SERVICE_UNAVAILABLE), None);
     let later = HeaderValue::from_static("5");
     answer.headers_mut().insert(header::RETRY_AFTER, later);
     answer

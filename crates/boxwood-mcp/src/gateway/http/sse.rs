@@ -64,24 +64,15 @@ pub(crate) fn resumable<H: Send + 'static>(
 ) -> Answer {
     let mut first = BytesMut::new();
     if session.version().is_some_and(protocol_versions::is_primed) {
-        let event = reader.at();
+        let event = reader.at;
         EventId { stream, event }.write(&mut first);
         first.put_slice(format!("retry: {RETRY_MS}\ndata: \n\n").as_bytes());
     }
     respond(reader, Some(stream), first.freeze(), keep_alive, held)
 }
 
-/// A stream that cannot be resumed.
-pub(crate) fn plain<H: Send + 'static>(
-    reader: Reader,
-    opening: Bytes,
-    keep_alive: Duration,
-    held: H,
-) -> Answer {
-    respond(reader, None, opening, keep_alive, held)
-}
-
-fn respond<H: Send + 'static>(
+/// `stream` is set if the stream can be resumed.
+pub(crate) fn respond<H: Send + 'static>(
     reader: Reader,
     stream: Option<u64>,
     first: Bytes,

@@ -14,22 +14,21 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::gateway::Inner;
 use crate::gateway::aggregate::list_changes::ListChanges;
 use crate::gateway::aggregate::names::split_uri;
 use crate::gateway::aggregate::rewrite::rewrite_notification;
-use crate::gateway::error::{INTERNAL_ERROR, INVALID_PARAMS, RpcError};
+use crate::gateway::error::{INTERNAL_ERROR, RpcError};
 use crate::gateway::json::{first_of, object, raw};
-use crate::gateway::modern::request::ModernRequest;
-use crate::gateway::notifications::subscriptions::{
-    MOST_URI_BYTES, RESOURCE_UPDATED, list_changed,
+use crate::gateway::modern::Request;
+use crate::gateway::notifications::preferences::{
+    LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES, Preference,
 };
+use crate::gateway::notifications::subscriptions::{RESOURCE_UPDATED, list_changed};
 use crate::gateway::server_registry::{HostedServer, relay};
 use crate::protocol_versions::SUBSCRIPTION;
-use crate::wire::{CallOptions, Message, Object, Principal, Protocol};
+use crate::wire::{CallOptions, Message, Object, Protocol};
 
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
-const MOST_URIS: usize = 1000;
 const QUEUE: usize = 64;
 /// Collects changes of several servers that start one after the other.
 const SETTLING: Duration = Duration::from_millis(300);
@@ -45,7 +44,7 @@ fn filter_key(list: &str) -> String {
 /// The notifications that a client requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListenFilter {
-    lists: [bool; 3],
+    lists: Vec<&'static str>,
     uris: Vec<String>,
 }
 
@@ -55,16 +54,17 @@ impl ListenFilter {
         let wanted =
             wanted.ok_or_else(|| RpcError::malformed("`notifications` must be an object"))?;
         let is_true = |key: &str| wanted.get(key).is_some_and(|yes| yes.get() == "true");
-        let lists = LISTS.map(|list| is_true(&filter_key(list)));
+        let lists = LISTS.into_iter().filter(|list| is_true(&filter_key(list)));
+        let lists = lists.collect();
         let uris = match wanted.get("resourceSubscriptions") {
             None => Vec::new(),
-            Some(uris) => first_of::<String>(uris, MOST_URIS + 1).ok_or_else(|| {
+            Some(uris) => first_of::<String>(uris, MOST_SUBSCRIPTIONS + 1).ok_or_else(|| {
                 RpcError::malformed("`notifications.resourceSubscriptions` must be a list of URIs")
             })?,
         };
-        if uris.len() > MOST_URIS {
+        if uris.len() > MOST_SUBSCRIPTIONS {
             return Err(RpcError::malformed(format!(
-                "at most {MOST_URIS} resources at once"
+                "at most {MOST_SUBSCRIPTIONS} resources at once"
             )));
         }
         if uris.iter().map(String::len).sum::<usize>() > MOST_URI_BYTES {
@@ -84,22 +84,15 @@ impl ListenFilter {
             || self.list_changes().any(|change| change == method)
     }
 
-    fn wanted_lists(&self) -> impl Iterator<Item = &'static str> {
-        LISTS
-            .into_iter()
-            .zip(self.lists)
-            .filter_map(|(list, wanted)| wanted.then_some(list))
-    }
-
     /// The methods of the wanted notifications about lists.
     fn list_changes(&self) -> impl Iterator<Item = String> {
-        self.wanted_lists().map(list_changed)
+        self.lists.iter().copied().map(list_changed)
     }
 
     /// As in the request.
     fn notifications(&self) -> Object {
         let mut notifications = Object::default();
-        for list in self.wanted_lists() {
+        for list in &self.lists {
             notifications.set(&filter_key(list), raw(&true));
         }
         if !self.uris.is_empty() {
@@ -120,7 +113,7 @@ impl ListenFilter {
             (of == *server).then(|| original.to_owned())
         });
         Self {
-            lists: self.lists,
+            lists: self.lists.clone(),
             uris: own.collect(),
         }
     }
@@ -128,37 +121,27 @@ impl ListenFilter {
 
 /// Adds the subscription id.
 fn tagged(message: &Message, id: &RawValue) -> Message {
-    let mut params = message.params().and_then(object).unwrap_or_default();
-    let mut meta = params.get("_meta").and_then(object).unwrap_or_default();
-    meta.set(SUBSCRIPTION, id.to_owned());
-    params.set("_meta", meta.raw());
+    let params = message.params().and_then(object).unwrap_or_default();
+    let params = params.with_meta(SUBSCRIPTION, id.to_owned());
     message.clone().with_params(Some(params.raw()))
 }
 
 fn ended(id: &RawValue) -> Message {
-    let meta = Object::of([(SUBSCRIPTION, id.to_owned())]);
-    let result = Object::of([("resultType", raw("complete")), ("_meta", meta.raw())]);
+    let result = Object::of([("resultType", raw("complete"))]);
+    let result = result.with_meta(SUBSCRIPTION, id.to_owned());
     Message::result(id.to_owned(), result.raw())
-}
-
-/// Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Listening {
-    pub(crate) inner: Arc<Inner>,
-    pub(crate) asked: Arc<ModernRequest>,
-    pub(crate) principal: Principal,
 }
 
 /// Tasks by server and connection id.
 type Watchers = HashMap<(McpServerName, u64), AbortOnDropHandle<()>>;
 
-impl Listening {
+impl Request {
     /// For a legacy server. Runs until the client disconnects or the server is removed.
     pub(crate) async fn through_hub(
         &self,
         hosted: &Arc<dyn HostedServer>,
         wanted: ListenFilter,
-        news: &mpsc::Sender<Message>,
+        notifications: &mpsc::Sender<Message>,
     ) -> Result<Message, RpcError> {
         let id = &self.asked.id;
         let name = hosted.name().clone();
@@ -166,24 +149,22 @@ impl Listening {
         let hub = self.inner.hubs.of(&name);
         let (member, mut heard) = hub.listen(self.principal.clone());
         let uris = std::mem::take(&mut honoured.uris);
-        for uri in uris {
-            match member.subscribe(&uri).await {
+        for uri in uris.into_iter().filter(|uri| uri.len() <= LONGEST_URI) {
+            match member.apply(Preference::Subscribe(uri.clone())).await {
                 Ok(answer) if answer.error().is_none() => honoured.uris.push(uri),
                 Ok(_) => {}
-                // The URI is too long, or the limit is reached.
-                Err(error) if error.code == INVALID_PARAMS => {}
                 // Further requests would time out as well while others wait for the lock.
                 Err(_) => break,
             }
         }
         hub.attach(&hosted.main());
-        say(news, honoured.acknowledged(id)).await?;
+        send(notifications, honoured.acknowledged(id)).await?;
         let mut changes = self.inner.registry.changes();
         loop {
             tokio::select! {
                 message = heard.recv() => match message {
                     Some(message) if honoured.wants(&message) => {
-                        say(news, tagged(&message, id)).await?;
+                        send(notifications, tagged(&message, id)).await?;
                     }
                     Some(_) => {}
                     None => return Ok(ended(id)),
@@ -201,7 +182,7 @@ impl Listening {
     pub(crate) async fn on_all(
         &self,
         wanted: ListenFilter,
-        news: &mpsc::Sender<Message>,
+        notifications: &mpsc::Sender<Message>,
     ) -> Result<Message, RpcError> {
         let (id, all) = (&self.asked.id, &self.inner.all);
         let names = self.inner.registry.names();
@@ -209,45 +190,31 @@ impl Listening {
         honoured
             .uris
             .retain(|uri| split_uri(uri).is_some_and(|(server, _)| names.contains(&server)));
-        say(news, honoured.acknowledged(id)).await?;
+        send(notifications, honoured.acknowledged(id)).await?;
         let mut changes = self.inner.registry.changes();
         let mut list_changes = ListChanges::default();
         list_changes.update(all);
-        let (sender, mut heard) = mpsc::channel(QUEUE);
         let mut watchers = Watchers::new();
-        self.watch(&mut watchers, &wanted, &sender);
-        loop {
-            tokio::select! {
-                Some((server, message)) = heard.recv() => {
-                    if message.method() != Some(ACKNOWLEDGED) {
-                        say(news, tagged(&rewrite_notification(&server, &message), id)).await?;
-                    }
-                }
-                changed = changes.changed() => {
-                    if changed.is_err() {
-                        return Ok(ended(id));
-                    }
-                    sleep(SETTLING).await;
-                    changes.borrow_and_update();
-                    self.watch(&mut watchers, &wanted, &sender);
-                    if !list_changes.update(all) {
-                        continue;
-                    }
-                    for method in wanted.list_changes() {
-                        say(news, tagged(&Message::notification(&method, None), id)).await?;
-                    }
+        self.watch(&mut watchers, &wanted, notifications);
+        while changes.changed().await.is_ok() {
+            sleep(SETTLING).await;
+            changes.borrow_and_update();
+            self.watch(&mut watchers, &wanted, notifications);
+            if list_changes.update(all) {
+                for method in wanted.list_changes() {
+                    send(
+                        notifications,
+                        tagged(&Message::notification(&method, None), id),
+                    )
+                    .await?;
                 }
             }
         }
+        Ok(ended(id))
     }
 
     /// Starts tasks for new connections and stops those of closed ones.
-    fn watch(
-        &self,
-        watchers: &mut Watchers,
-        wanted: &ListenFilter,
-        to: &mpsc::Sender<(McpServerName, Message)>,
-    ) {
+    fn watch(&self, watchers: &mut Watchers, wanted: &ListenFilter, to: &mpsc::Sender<Message>) {
         let names = self.inner.registry.names();
         let mut before = std::mem::take(watchers);
         for hosted in names
@@ -271,10 +238,10 @@ impl Listening {
         self,
         hosted: Arc<dyn HostedServer>,
         wanted: ListenFilter,
-        to: mpsc::Sender<(McpServerName, Message)>,
+        to: mpsc::Sender<Message>,
     ) {
         let (sender, mut heard) = mpsc::channel(QUEUE);
-        let name = hosted.name().clone();
+        let (name, id) = (hosted.name().clone(), self.asked.id.clone());
         let listening = async move {
             if let Ok(Some(connection)) = hosted.modern().await {
                 let mut params = self.asked.params.clone();
@@ -297,7 +264,9 @@ impl Listening {
         };
         let passing = async {
             while let Some(message) = heard.recv().await {
-                if to.send((name.clone(), message)).await.is_err() {
+                let is_acknowledgement = message.method() == Some(ACKNOWLEDGED);
+                let message = tagged(&rewrite_notification(&name, &message), &id);
+                if !is_acknowledgement && to.send(message).await.is_err() {
                     return;
                 }
             }
@@ -306,9 +275,9 @@ impl Listening {
     }
 }
 
-async fn say(news: &mpsc::Sender<Message>, message: Message) -> Result<(), RpcError> {
-    let said = news.send(message).await;
-    said.map_err(|_| RpcError::new(INTERNAL_ERROR, "client disconnected"))
+async fn send(notifications: &mpsc::Sender<Message>, message: Message) -> Result<(), RpcError> {
+    let sent = notifications.send(message).await;
+    sent.map_err(|_| RpcError::new(INTERNAL_ERROR, "client disconnected"))
 }
 
 /// Without what the server does not support.
@@ -319,9 +288,7 @@ fn offered(mut wanted: ListenFilter, hosted: &Arc<dyn HostedServer>) -> ListenFi
         let named = capabilities.get(capability).and_then(object);
         named.is_some_and(|named| named.get(what).is_some_and(|yes| yes.get() == "true"))
     };
-    for (at, capability) in LISTS.into_iter().enumerate() {
-        wanted.lists[at] &= has(capability, "listChanged");
-    }
+    wanted.lists.retain(|list| has(list, "listChanged"));
     if !has("resources", "subscribe") {
         wanted.uris.clear();
     }
@@ -340,7 +307,7 @@ mod tests {
             "resourceSubscriptions": ["mcp://a/x:y", "mcp://b/z:z"]}});
         let params = Object::parse(&params.to_string()).expect("an object");
         let wanted = ListenFilter::of(&params).expect("subscriptions");
-        assert_eq!(wanted.lists, [true, false, false]);
+        assert_eq!(wanted.lists, ["tools"]);
         let name = McpServerName::new("a").expect("a legal name");
         assert_eq!(wanted.of_server(&name).uris, ["x:y"]);
         let tools = Message::notification("notifications/tools/list_changed", None);
@@ -364,8 +331,8 @@ mod tests {
             let params = json!({"notifications": {"resourceSubscriptions": vec!["x:y"; count]}});
             Object::parse(&params.to_string()).expect("an object")
         };
-        assert!(ListenFilter::of(&many(MOST_URIS)).is_ok());
-        assert!(ListenFilter::of(&many(MOST_URIS + 1)).is_err());
+        assert!(ListenFilter::of(&many(MOST_SUBSCRIPTIONS)).is_ok());
+        assert!(ListenFilter::of(&many(MOST_SUBSCRIPTIONS + 1)).is_err());
         assert!(ListenFilter::of(&named(MOST_URI_BYTES)).is_ok());
         assert!(ListenFilter::of(&named(MOST_URI_BYTES + 1)).is_err());
     }

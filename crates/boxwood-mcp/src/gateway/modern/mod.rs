@@ -12,14 +12,13 @@ mod respond;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use self::interactive::InteractiveRequest;
-use self::listen::{ListenFilter, Listening};
+use self::listen::ListenFilter;
 use self::request::ModernRequest;
 use crate::agent_server::Answer;
 use crate::gateway::aggregate::lists::{Kind, drained};
@@ -36,40 +35,42 @@ use crate::gateway::tool_filter;
 use crate::gateway::{Inner, Target};
 use crate::protocol_versions::translate;
 use crate::wire::{
-    BodyPermit, CallError, CallOptions, Connection, Handshake, InboundEvent, InboundFilter,
+    BadMessage, CallError, CallOptions, Connection, Handshake, InboundEvent, InboundFilter,
     Message, Object, Principal,
 };
 
 pub(crate) use self::request::is_modern;
 
-const NEWS: usize = 64;
+const NOTIFICATIONS: usize = 64;
 const LISTEN: &str = "subscriptions/listen";
 /// Maximum size of `subscriptions/listen`, which is kept while the stream is open.
 const LARGEST_LISTEN: usize = 512 * 1024;
 
-pub(crate) async fn answer(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes) -> Answer {
+pub(crate) async fn answer(
+    inner: &Arc<Inner>,
+    asked: HttpRequest,
+    message: Result<Message, BadMessage>,
+) -> Answer {
     let HttpRequest {
         target,
         principal,
         head,
     } = asked;
-    let mut asked = match request::read(&head.method, &head.headers, body) {
+    let asked = match request::read(&head.headers, message) {
         Ok(Some(asked)) => asked,
         // This protocol version defines no client notifications over HTTP.
         Ok(None) => return response::bodiless(StatusCode::ACCEPTED),
         Err(rejected) => return response::refused(&rejected.error, rejected.id.as_deref()),
     };
-    let permit = head.extensions.get::<BodyPermit>();
-    asked.request = asked.request.counted(permit);
     let id = asked.id.clone();
-    let (news, heard) = mpsc::channel(NEWS);
+    let (notifications, heard) = mpsc::channel(NOTIFICATIONS);
     let one = Request {
         inner: Arc::clone(inner),
         is_for_one: target != Target::All,
         principal: principal.clone(),
         headers: head.headers,
-        asked,
-        news,
+        asked: Arc::new(asked),
+        notifications,
     };
     let closed = inner.closed.clone();
     let running = Box::pin(async move {
@@ -83,6 +84,7 @@ pub(crate) async fn answer(inner: &Arc<Inner>, asked: HttpRequest, body: &Bytes)
     respond::reply(id, running, heard, inner.settings.keep_alive, client_budget).await
 }
 
+#[derive(Clone)]
 struct Request {
     inner: Arc<Inner>,
     /// Lists of all servers use the shared processes only: a dedicated process per server would be too
@@ -90,8 +92,8 @@ struct Request {
     is_for_one: bool,
     principal: Principal,
     headers: HeaderMap,
-    asked: ModernRequest,
-    news: mpsc::Sender<Message>,
+    asked: Arc<ModernRequest>,
+    notifications: mpsc::Sender<Message>,
 }
 
 impl Request {
@@ -106,8 +108,7 @@ impl Request {
         }
         match target {
             Target::One(name) => {
-                let hosted = self.inner.registry.server(name).await;
-                let hosted = hosted.map_err(|error| RpcError::from(&error))?;
+                let hosted = self.inner.registry.server(name).await?;
                 self.one(&hosted, method, self.asked.params.clone()).await
             }
             Target::All => self.all(method).await,
@@ -124,7 +125,7 @@ impl Request {
             }
             LISTEN => {
                 let wanted = ListenFilter::of(&self.asked.params)?;
-                self.listening().on_all(wanted, &self.news).await
+                self.on_all(wanted, &self.notifications).await
             }
             _ => {
                 let all = &self.inner.all;
@@ -138,17 +139,9 @@ impl Request {
         }
     }
 
-    fn listening(&self) -> Listening {
-        Listening {
-            inner: Arc::clone(&self.inner),
-            asked: Arc::new(self.asked.clone()),
-            principal: self.principal.clone(),
-        }
-    }
-
     fn how(&self, method: &str) -> CallOptions {
         CallOptions {
-            progress: Some(self.news.clone()),
+            progress: Some(self.notifications.clone()),
             caller: Some(self.asked.id.clone()),
             principal: self.principal.clone(),
             // Listing all servers must not keep idle servers running.
@@ -166,8 +159,7 @@ impl Request {
     ) -> Result<Message, RpcError> {
         // A temporary copy.
         tool_filter::check_call(hosted.as_ref(), method, Some(&params.raw()))?;
-        let modern = hosted.modern().await;
-        match modern.map_err(|error| RpcError::from(&error))? {
+        match hosted.modern().await? {
             Some(connection) => self.passed(hosted, &connection, method, params).await,
             None => self.translated(hosted, method, params).await,
         }
@@ -215,10 +207,10 @@ impl Request {
                     InboundEvent::Message(message) => {
                         let is_log = message.method() == Some("notifications/message");
                         let is_fit = message.size() <= MAX_NOTIFICATION_BYTES && LogLevel::of(&message) >= level;
-                        let is_mine = inbound.audience().has(self.principal.as_deref());
+                        let is_mine = inbound.audience.has(self.principal.as_deref());
                         if is_log && is_fit && is_mine {
                             // A slow client loses notifications.
-                            let _ = self.news.try_send(Message::clone(&message));
+                            let _ = self.notifications.try_send(Message::clone(&message));
                         }
                     }
                     InboundEvent::Lagged(_) => {}
@@ -244,8 +236,7 @@ impl Request {
             }
             LISTEN => {
                 let wanted = ListenFilter::of(&params)?;
-                let listening = self.listening();
-                return listening.through_hub(hosted, wanted, &self.news).await;
+                return self.through_hub(hosted, wanted, &self.notifications).await;
             }
             _ => {}
         }
@@ -265,7 +256,7 @@ impl Request {
         let calls = &self.inner.interactive;
         let own = if translate::may_need_input(method) {
             if self.needs_own(&handshake, &params) {
-                calls.call(&interactive, &self.news).await?
+                calls.call(&interactive, &self.notifications).await?
             } else {
                 None
             }

@@ -2,7 +2,7 @@
 //! that the specification requires.
 
 use http::header::ACCEPT;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -11,10 +11,11 @@ use crate::gateway::http::headers::{self, single};
 use crate::gateway::http::request::{Accepts, is_json};
 use crate::gateway::json::{is_object, raw};
 use crate::gateway::notifications::log_level::LogLevel;
+use crate::gateway::params;
 use crate::protocol_versions::{
     ACCEPTS_REQUESTS, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, MODERN, VERSION,
 };
-use crate::wire::{Kind, Message, Object};
+use crate::wire::{BadMessage, Kind, Message, Object};
 
 const LONGEST_CLIENT: usize = 16 * 1024;
 
@@ -66,13 +67,12 @@ pub(crate) fn is_modern(headers: &HeaderMap, body: Option<&Message>) -> bool {
 
 /// `None` for a notification.
 pub(crate) fn read(
-    method: &Method,
     headers: &HeaderMap,
-    body: &[u8],
+    message: Result<Message, BadMessage>,
 ) -> Result<Option<ModernRequest>, Box<Rejected>> {
     let early = |error| Box::new(Rejected { id: None, error });
-    check_http(method, headers).map_err(early)?;
-    let message = Message::parse(body).map_err(|bad| early(RpcError::unreadable(&bad)))?;
+    check_http(headers).map_err(early)?;
+    let message = message.map_err(|bad| early(RpcError::unreadable(&bad)))?;
     match message.kind() {
         Kind::Request => {}
         Kind::Notification => return Ok(None),
@@ -83,24 +83,16 @@ pub(crate) fn read(
         }
     }
     let id = message.id().map(ToOwned::to_owned);
-    let checked = message
-        .check_client()
-        .map_err(|bad| RpcError::unreadable(&bad));
-    let asked = checked.and_then(|()| asked(headers, &message));
+    let checked = message.of_client();
+    let asked = checked.map_err(|bad| RpcError::unreadable(&bad));
+    let asked = asked.and_then(|message| asked_of(headers, message));
     asked
         .map(Some)
         .map_err(|error| Box::new(Rejected { id, error }))
 }
 
-fn check_http(method: &Method, headers: &HeaderMap) -> Result<(), RpcError> {
-    let refused = |status, text: &str| RpcError {
-        status,
-        ..RpcError::new(INVALID_REQUEST, text)
-    };
-    if method != Method::POST {
-        let text = "this protocol version only supports POST";
-        return Err(refused(StatusCode::METHOD_NOT_ALLOWED, text));
-    }
+fn check_http(headers: &HeaderMap) -> Result<(), RpcError> {
+    let refused = |status, text: &str| RpcError::new(INVALID_REQUEST, text).with_status(status);
     if !is_json(headers) {
         let text = "send the body as `Content-Type: application/json`";
         return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
@@ -113,20 +105,12 @@ fn check_http(method: &Method, headers: &HeaderMap) -> Result<(), RpcError> {
     Ok(())
 }
 
-fn asked(headers: &HeaderMap, message: &Message) -> Result<ModernRequest, RpcError> {
-    let method = message.method().unwrap_or_default();
-    let params = match message.params() {
-        None => Object::default(),
-        Some(params) => Object::parse(params.get())
-            .map_err(|bad| RpcError::malformed(format!("`params` is {bad}")))?,
-    };
-    let meta = match params.get("_meta") {
-        None => Object::default(),
-        Some(meta) => Object::parse(meta.get())
-            .map_err(|bad| RpcError::malformed(format!("`params._meta` is {bad}")))?,
-    };
+fn asked_of(headers: &HeaderMap, message: Message) -> Result<ModernRequest, RpcError> {
+    let method = message.method().unwrap_or_default().to_owned();
+    let params = params::parsed(message.params(), "params")?;
+    let meta = params::parsed(params.get("_meta"), "params._meta")?;
     check_version(headers, &meta)?;
-    headers::check(headers, method, &params)?;
+    headers::check(headers, &method, &params)?;
     let capabilities = meta
         .get(CLIENT_CAPABILITIES)
         .ok_or_else(|| missing(CLIENT_CAPABILITIES))?;
@@ -146,9 +130,9 @@ fn asked(headers: &HeaderMap, message: &Message) -> Result<ModernRequest, RpcErr
     };
     let id = message.id().map(ToOwned::to_owned).unwrap_or_default();
     Ok(ModernRequest {
-        request: message.clone(),
+        request: message,
         id,
-        method: method.to_owned(),
+        method,
         client_info,
         capabilities,
         level,
@@ -228,7 +212,7 @@ mod tests {
     }
 
     fn outcome(headers: &HeaderMap, body: &[u8]) -> Result<(), (u16, i64, Option<String>)> {
-        match read(&Method::POST, headers, body) {
+        match read(headers, Message::parse(body)) {
             Ok(_) => Ok(()),
             Err(rejected) => Err((
                 rejected.error.status.as_u16(),
@@ -310,10 +294,6 @@ mod tests {
         let mut plain = headers.clone();
         plain.insert(ACCEPT, HeaderValue::from_static("application/json"));
         assert_eq!(outcome(&plain, b"{}"), Err((406, INVALID_REQUEST, None)));
-        let gotten = read(&Method::GET, &headers, b"")
-            .err()
-            .map(|wrong| wrong.error.status);
-        assert_eq!(gotten, Some(StatusCode::METHOD_NOT_ALLOWED));
     }
 
     #[test]

@@ -19,9 +19,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::agent_server::Answer;
 use crate::gateway::error::{INTERNAL_ERROR, RpcError, status_of};
 use crate::gateway::event_stream::budget::ClientBudget;
-use crate::gateway::event_stream::{EventKind, EventStream, FirstOutput};
-use crate::gateway::http::response;
-use crate::gateway::http::sse;
+use crate::gateway::event_stream::{EventKind, EventStream, FirstOutput, Mode};
+use crate::gateway::http::{response, sse};
 use crate::gateway::modern::listen::ACKNOWLEDGED;
 use crate::wire::Message;
 
@@ -30,17 +29,23 @@ const SILENT_FOR: Duration = Duration::from_secs(10);
 
 type Running = BoxFuture<'static, Result<Message, RpcError>>;
 
-/// `news` are sent before the response.
+/// `notifications` are sent before the response.
 pub(crate) async fn reply(
     id: Box<RawValue>,
     running: Running,
-    news: mpsc::Receiver<Message>,
+    notifications: mpsc::Receiver<Message>,
     keep_alive: Duration,
     client_budget: ClientBudget,
 ) -> Answer {
-    let event_stream = EventStream::passing(client_budget);
+    let event_stream = EventStream::new(client_budget, Mode::Passing);
     let status = Arc::<OnceLock<StatusCode>>::default();
-    let pumping = pump(id, running, news, event_stream.clone(), Arc::clone(&status));
+    let pumping = pump(
+        id,
+        running,
+        notifications,
+        event_stream.clone(),
+        Arc::clone(&status),
+    );
     // Runs even if the client does not read, so that buffered bytes are counted.
     let pumping = AbortOnDropHandle::new(tokio::spawn(pumping));
     let settled = timeout(SILENT_FOR, event_stream.first_output()).await;
@@ -53,7 +58,8 @@ pub(crate) async fn reply(
         Ok(FirstOutput::Stream) | Err(_) => {
             let opening = if is_silent { sse::ALIVE } else { b"" };
             let reader = event_stream.reader(Some(0));
-            sse::plain(reader, Bytes::from_static(opening), keep_alive, pumping)
+            let opening = Bytes::from_static(opening);
+            sse::respond(reader, None, opening, keep_alive, pumping)
         }
     }
 }
@@ -62,7 +68,7 @@ pub(crate) async fn reply(
 async fn pump(
     id: Box<RawValue>,
     running: Running,
-    mut news: mpsc::Receiver<Message>,
+    mut notifications: mpsc::Receiver<Message>,
     event_stream: EventStream,
     status: Arc<OnceLock<StatusCode>>,
 ) {
@@ -70,12 +76,12 @@ async fn pump(
     let outcome = loop {
         // Unbiased: a server with many messages must not block the response.
         tokio::select! {
-            Some(message) = news.recv() => say(&event_stream, &message),
+            Some(message) = notifications.recv() => push(&event_stream, &message),
             outcome = &mut running => break outcome,
         }
     };
-    while let Ok(late) = news.try_recv() {
-        say(&event_stream, &late);
+    while let Ok(late) = notifications.try_recv() {
+        push(&event_stream, &late);
     }
     let outcome = outcome.unwrap_or_else(|_| {
         tracing::error!("MCP request handler panicked");
@@ -90,12 +96,12 @@ async fn pump(
 }
 
 /// Acknowledgements are never dropped.
-fn say(event_stream: &EventStream, news: &Message) {
-    let kind = match news.method() {
+fn push(event_stream: &EventStream, notification: &Message) {
+    let kind = match notification.method() {
         Some(ACKNOWLEDGED) => EventKind::Request,
         _ => EventKind::Notification,
     };
-    event_stream.push(kind, news.json());
+    event_stream.push(kind, notification.json());
 }
 
 fn finished(id: &RawValue, outcome: Result<Message, RpcError>) -> (StatusCode, Message) {
@@ -149,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_ends_without_an_answer_is_answered() {
+    async fn a_panic_in_a_call_becomes_an_error_response() {
         let (_to, news) = mpsc::channel(1);
         let running: Running = Box::pin(async { panic!("as a mistake of ours would") });
         let client_budget = MemoryBudget::new(1 << 20).of(None);

@@ -8,16 +8,14 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use boxwood_api::McpServerName;
-use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::gateway::error::RpcError;
 use crate::gateway::event_stream::budget::MAX_NOTIFICATION_BYTES;
 use crate::gateway::notifications::log_level::LogLevel;
-use crate::gateway::notifications::subscriptions::{
-    Change, CombinedSubscriptions, MemberId, NotificationSink, Subscriptions, UriBytes,
-};
+use crate::gateway::notifications::preferences::{Preference, Preferences};
+use crate::gateway::notifications::subscriptions::{Listener, MemberId, Subscriptions};
 use crate::gateway::params;
 use crate::gateway::server_registry::ServerRegistry;
 use crate::lock;
@@ -71,7 +69,7 @@ pub(crate) struct NotificationHub {
 #[derive(Default)]
 struct SentState {
     connection: Option<u64>,
-    union: CombinedSubscriptions,
+    preferences: Preferences,
 }
 
 impl NotificationHub {
@@ -89,11 +87,14 @@ impl NotificationHub {
 
     pub(crate) fn join(
         self: &Arc<Self>,
-        listener: Arc<dyn NotificationSink>,
+        listener: Listener,
         principal: Principal,
-        uri_bytes: UriBytes,
+        level: Option<LogLevel>,
     ) -> Member {
-        let id = lock(&self.subscriptions).join(listener, principal.clone(), uri_bytes);
+        let id = lock(&self.subscriptions).join(listener, principal.clone(), level);
+        if level.is_some() {
+            self.update_later();
+        }
         Member {
             id,
             hub: Arc::clone(self),
@@ -106,10 +107,11 @@ impl NotificationHub {
         principal: Principal,
     ) -> (Member, mpsc::Receiver<Arc<Message>>) {
         let (queue, receiver) = mpsc::channel(QUEUE);
-        // The limits were checked when `subscriptions/listen` was parsed.
-        let uri_bytes = UriBytes::default();
-        let member = self.join(Arc::new(Queue(queue)), principal, uri_bytes);
-        (member, receiver)
+        let listener = move |message: &Arc<Message>| {
+            // The receiver is too slow or gone.
+            let _ = queue.try_send(Arc::clone(message));
+        };
+        (self.join(Arc::new(listener), principal, None), receiver)
     }
 
     /// Delivers the notifications of this connection from now on.
@@ -144,8 +146,14 @@ impl NotificationHub {
         }
         let listeners = lock(&self.subscriptions).listeners(message, audience);
         for listener in listeners {
-            listener.deliver(message);
+            listener(message);
         }
+    }
+
+    /// Returns true if a legacy server is connected.
+    fn is_legacy(&self) -> bool {
+        let hosted = self.registry.connected(&self.name);
+        hosted.is_some_and(|hosted| hosted.handshake().protocol == Protocol::Legacy)
     }
 
     /// Sends what has changed since the last update. Does not start the server.
@@ -162,29 +170,14 @@ impl NotificationHub {
         let mut sent = self.sent.lock().await;
         sent.begin(&connection);
         let wanted = lock(&self.subscriptions).combined();
-        if let Some(level) = wanted.level.filter(|_| wanted.level != sent.union.level) {
-            let params = params::of("level", &level);
-            if tell(&connection, "logging/setLevel", params).await == Some(true) {
-                sent.union.level = wanted.level;
-            }
-        }
-        let changed: Vec<_> = wanted
-            .uris
-            .symmetric_difference(&sent.union.uris)
-            .cloned()
-            .collect();
-        for uri in changed {
-            let is_wanted = wanted.uris.contains(&uri);
-            let method = if is_wanted {
-                "resources/subscribe"
-            } else {
-                "resources/unsubscribe"
+        for change in wanted.changes_since(&sent.preferences) {
+            // Does not count as use of the server.
+            let how = CallOptions::internal(REQUEST_TIMEOUT);
+            let Ok(answer) = change.send(&connection, how).await else {
+                return;
             };
-            match tell(&connection, method, params::of("uri", &uri)).await {
-                Some(true) if is_wanted => drop(sent.union.uris.insert(uri)),
-                Some(true) => drop(sent.union.uris.remove(&uri)),
-                Some(false) => {}
-                None => return,
+            if answer.error().is_none() {
+                sent.preferences.add(change);
             }
         }
     }
@@ -193,19 +186,16 @@ impl NotificationHub {
     async fn ask(
         &self,
         sent: &mut SentState,
-        member: &Member,
-        method: &str,
-        params: Box<RawValue>,
+        principal: &Principal,
+        request: &Preference,
     ) -> Result<Message, RpcError> {
-        let hosted = self.registry.server(&self.name).await;
-        let hosted = hosted.map_err(|error| RpcError::from(&error))?;
-        let asked = hosted.main();
-        sent.begin(&asked);
+        let connection = self.registry.server(&self.name).await?.main();
+        sent.begin(&connection);
         let how = CallOptions {
-            principal: member.principal.clone(),
+            principal: principal.clone(),
             ..CallOptions::with_timeout(REQUEST_TIMEOUT)
         };
-        let answer = asked.request(method, Some(params), how).await;
+        let answer = request.send(&connection, how).await;
         answer.map_err(|error| RpcError::call_failed(&error, &self.name))
     }
 }
@@ -216,18 +206,10 @@ impl SentState {
         if self.connection != Some(connection.id()) {
             *self = Self {
                 connection: Some(connection.id()),
-                union: CombinedSubscriptions::default(),
+                preferences: Preferences::default(),
             };
         }
     }
-}
-
-/// Returns whether the server accepted the request. `None` without a response.
-async fn tell(connection: &Connection, method: &str, params: Box<RawValue>) -> Option<bool> {
-    // Does not count as use of the server.
-    let how = CallOptions::internal(REQUEST_TIMEOUT);
-    let answer = connection.request(method, Some(params), how).await.ok()?;
-    Some(answer.error().is_none())
 }
 
 /// Attaches the hub to each new process of the server.
@@ -257,21 +239,12 @@ async fn read(hub: Weak<NotificationHub>, mut inbound: Inbound) {
             return;
         };
         match heard {
-            InboundEvent::Message(message) => hub.deliver(&message, inbound.audience()),
+            InboundEvent::Message(message) => hub.deliver(&message, &inbound.audience),
             InboundEvent::Lagged(count) => {
                 tracing::debug!(server = %hub.name, count, "dropped notifications: receiver too slow");
             }
             InboundEvent::Closed => return,
         }
-    }
-}
-
-struct Queue(mpsc::Sender<Arc<Message>>);
-
-impl NotificationSink for Queue {
-    fn deliver(&self, message: &Arc<Message>) {
-        // The sink is too slow or gone.
-        let _ = self.0.try_send(Arc::clone(message));
     }
 }
 
@@ -283,87 +256,56 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn hub(&self) -> &Arc<NotificationHub> {
-        &self.hub
+    pub(crate) fn attach(&self, connection: &Connection) {
+        self.hub.attach(connection);
     }
 
     /// Returns the server's response, or an empty result if no request was needed.
-    pub(crate) async fn set_level(&self, level: LogLevel) -> Result<Message, RpcError> {
+    pub(crate) async fn apply(&self, preference: Preference) -> Result<Message, RpcError> {
         let hub = &self.hub;
         let mut sent = hub.sent.lock().await;
-        let before = lock(&hub.subscriptions).set_level(self.id, Some(level));
-        let wanted = lock(&hub.subscriptions).level();
-        if wanted == sent.union.level || self.is_modern() {
+        let (level_before, is_new) = {
+            let mut subscriptions = lock(&hub.subscriptions);
+            let Some(own) = subscriptions.preferences(self.id) else {
+                return Ok(empty());
+            };
+            (own.level, own.add(preference.clone()))
+        };
+        let Some(request) = self.request_for(preference.clone(), &sent.preferences) else {
             return Ok(empty());
-        }
-        let params = params::of("level", &wanted.unwrap_or(level));
-        let answer = hub.ask(&mut sent, self, "logging/setLevel", params).await;
-        if is_refused(&answer) {
-            lock(&hub.subscriptions).set_level(self.id, before);
-        } else {
-            sent.union.level = wanted;
+        };
+        let answer = hub.ask(&mut sent, &self.principal, &request).await;
+        if answer.as_ref().is_ok_and(|answer| answer.error().is_none()) {
+            sent.preferences.add(request);
+        } else if let Some(own) = lock(&hub.subscriptions).preferences(self.id) {
+            match preference {
+                Preference::LogLevel(_) => own.level = level_before,
+                Preference::Subscribe(uri) if is_new => drop(own.uris.remove(&uri)),
+                Preference::Subscribe(_) | Preference::Unsubscribe(_) => {}
+            }
         }
         answer
     }
 
-    /// Sent to the server when it is connected.
-    pub(crate) fn set_level_when_connected(&self, level: LogLevel) {
-        lock(&self.hub.subscriptions).set_level(self.id, Some(level));
-        self.hub.update_later();
+    /// What the server has to be told after a change of this client.
+    fn request_for(&self, preference: Preference, sent: &Preferences) -> Option<Preference> {
+        let subscriptions = lock(&self.hub.subscriptions);
+        let request = match preference {
+            Preference::LogLevel(level) => {
+                Preference::LogLevel(subscriptions.level().unwrap_or(level))
+            }
+            Preference::Unsubscribe(uri) if subscriptions.has_uri(&uri) => return None,
+            subscription => subscription,
+        };
+        drop(subscriptions);
+        let is_for_server = match &request {
+            // An idle server gets the level when it starts, a modern one with each request.
+            Preference::LogLevel(level) => sent.level != Some(*level) && self.hub.is_legacy(),
+            Preference::Subscribe(uri) => !sent.uris.contains(uri),
+            Preference::Unsubscribe(uri) => sent.uris.contains(uri),
+        };
+        is_for_server.then_some(request)
     }
-
-    pub(crate) fn is_connected(&self) -> bool {
-        self.hub.registry.connected(&self.hub.name).is_some()
-    }
-
-    pub(crate) async fn subscribe(&self, uri: &str) -> Result<Message, RpcError> {
-        let hub = &self.hub;
-        let mut sent = hub.sent.lock().await;
-        let change = lock(&hub.subscriptions).subscribe(self.id, uri);
-        match change {
-            Change::Made => {}
-            Change::Nothing => return Ok(empty()),
-            Change::TooMany => return Err(RpcError::too_many_subscriptions()),
-        }
-        if sent.union.uris.contains(uri) {
-            return Ok(empty());
-        }
-        let params = params::of("uri", uri);
-        let answer = hub
-            .ask(&mut sent, self, "resources/subscribe", params)
-            .await;
-        if is_refused(&answer) {
-            lock(&hub.subscriptions).unsubscribe(self.id, uri);
-        } else {
-            sent.union.uris.insert(uri.to_owned());
-        }
-        answer
-    }
-
-    pub(crate) async fn unsubscribe(&self, uri: &str) -> Result<Message, RpcError> {
-        let hub = &self.hub;
-        let mut sent = hub.sent.lock().await;
-        let change = lock(&hub.subscriptions).unsubscribe(self.id, uri);
-        let is_wanted = lock(&hub.subscriptions).has_uri(uri);
-        if change == Change::Nothing || is_wanted || !sent.union.uris.remove(uri) {
-            return Ok(empty());
-        }
-        let params = params::of("uri", uri);
-        hub.ask(&mut sent, self, "resources/unsubscribe", params)
-            .await
-    }
-
-    /// Modern servers get the log level with each request.
-    fn is_modern(&self) -> bool {
-        let hosted = self.hub.registry.connected(&self.hub.name);
-        hosted.is_some_and(|hosted| hosted.handshake().protocol == Protocol::Modern)
-    }
-}
-
-fn is_refused(answer: &Result<Message, RpcError>) -> bool {
-    answer
-        .as_ref()
-        .map_or(true, |answer| answer.error().is_some())
 }
 
 /// The caller sets the request id.

@@ -7,64 +7,78 @@ use boxwood_api::McpServerName;
 use futures_util::future::join_all;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::gateway::Inner;
 use crate::gateway::aggregate::list_changes::ListChanges;
-use crate::gateway::aggregate::names;
 use crate::gateway::aggregate::rewrite::rewrite_notification;
 use crate::gateway::client_session::ClientSession;
 use crate::gateway::error::{INVALID_PARAMS, RpcError};
 use crate::gateway::notifications::hub::Member;
-use crate::gateway::notifications::log_level::LogLevel;
-use crate::gateway::notifications::subscriptions::{NotificationSink, UriBytes, list_changed};
+use crate::gateway::notifications::preferences::Preference;
+use crate::gateway::notifications::subscriptions::list_changed;
 use crate::gateway::params;
+use crate::gateway::{Inner, Target};
 use crate::lock;
-use crate::wire::Message;
+use crate::wire::{Connection, Message};
 
-pub(crate) enum HubMemberships {
-    One(Arc<Member>),
-    AllServers {
-        all: Arc<AllServerMemberships>,
-        _following: AbortOnDropHandle<()>,
-    },
+type Members = Mutex<BTreeMap<McpServerName, Arc<Member>>>;
+
+pub(crate) struct HubMemberships {
+    /// The URIs of clients of all servers contain the server name.
+    is_for_all: bool,
+    members: Arc<Members>,
+    /// Joins added servers.
+    _following: Option<AbortOnDropHandle<()>>,
 }
 
 impl HubMemberships {
-    pub(crate) fn of_one(
-        inner: &Inner,
-        session: &Arc<ClientSession>,
-        name: &McpServerName,
-    ) -> Self {
-        Self::One(join(inner, session, name, None, UriBytes::default()))
-    }
-
-    pub(crate) fn of_all(inner: &Arc<Inner>, session: &Arc<ClientSession>) -> Self {
-        let all = Arc::<AllServerMemberships>::default();
-        let (inner, session) = (Arc::downgrade(inner), Arc::downgrade(session));
-        let following = tokio::spawn(follow(inner, session, Arc::downgrade(&all)));
-        Self::AllServers {
-            all,
-            _following: AbortOnDropHandle::new(following),
-        }
-    }
-
-    pub(crate) async fn set_level(&self, level: LogLevel) -> Result<Message, RpcError> {
-        match self {
-            Self::One(member) => member.set_level(level).await,
-            Self::AllServers { all, .. } => all.set_level(level).await,
-        }
-    }
-
-    /// The member that a resource belongs to, and the server's own URI.
-    pub(crate) fn find<'a>(&self, uri: &'a str) -> Result<(Arc<Member>, &'a str), RpcError> {
-        let found = match self {
-            Self::One(member) => Some((Arc::clone(member), uri)),
-            Self::AllServers { all, .. } => names::split_uri(uri).and_then(|(server, uri)| {
-                let member = lock(&all.members).get(&server).cloned()?;
-                Some((member, uri))
-            }),
+    pub(crate) fn of(inner: &Arc<Inner>, session: &Arc<ClientSession>) -> Self {
+        let members = Arc::<Members>::default();
+        let (is_for_all, following) = match &session.target {
+            Target::One(name) => {
+                let member = join(inner, session, name, None);
+                lock(&members).insert(name.clone(), member);
+                (false, None)
+            }
+            Target::All => {
+                let (inner, session) = (Arc::downgrade(inner), Arc::downgrade(session));
+                let following = follow(inner, session, Arc::downgrade(&members));
+                let following = AbortOnDropHandle::new(tokio::spawn(following));
+                (true, Some(following))
+            }
         };
+        Self {
+            is_for_all,
+            members,
+            _following: following,
+        }
+    }
+
+    /// Delivers the notifications of this connection from now on.
+    pub(crate) fn attach(&self, server: &McpServerName, connection: &Connection) {
+        if let Some(member) = lock(&self.members).get(server) {
+            member.attach(connection);
+        }
+    }
+
+    /// Returns the server's response. Of several servers, some may refuse a log level.
+    pub(crate) async fn apply(&self, preference: &Preference) -> Result<Message, RpcError> {
+        let members = lock(&self.members).clone();
+        let applying = members.iter().filter_map(|(server, member)| {
+            let own = preference.of_server(self.is_for_all.then_some(server))?;
+            Some(member.apply(own))
+        });
+        let mut answers = join_all(applying).await;
+        let is_accepted = |answer: &Result<Message, RpcError>| {
+            answer.as_ref().is_ok_and(|answer| answer.error().is_none())
+        };
+        let best = answers.iter().position(is_accepted).unwrap_or_default();
+        if best < answers.len() {
+            return answers.swap_remove(best);
+        }
+        if matches!(preference, Preference::LogLevel(_)) {
+            return Ok(Message::result(Box::default(), params::empty()));
+        }
         let text = "unknown resource; the URI must start with `mcp://` and the server name";
-        found.ok_or_else(|| RpcError::new(INVALID_PARAMS, text))
+        Err(RpcError::new(INVALID_PARAMS, text))
     }
 }
 
@@ -74,83 +88,24 @@ fn join(
     session: &Arc<ClientSession>,
     name: &McpServerName,
     server: Option<McpServerName>,
-    uri_bytes: UriBytes,
 ) -> Arc<Member> {
-    let sink = Arc::new(SessionSink {
-        session: Arc::downgrade(session),
-        server,
-    });
-    let hub = inner.hubs.of(name);
-    Arc::new(hub.join(sink, session.principal(), uri_bytes))
-}
-
-/// Passes notifications to a session.
-struct SessionSink {
-    session: Weak<ClientSession>,
-    /// Set for clients of all servers, whose URIs contain the server name.
-    server: Option<McpServerName>,
-}
-
-impl NotificationSink for SessionSink {
-    fn deliver(&self, message: &Arc<Message>) {
-        let Some(session) = self.session.upgrade() else {
+    let (principal, level) = (session.principal(), lock(&session.preferences).level);
+    let session = Arc::downgrade(session);
+    let listener = move |message: &Arc<Message>| {
+        let Some(session) = session.upgrade() else {
             return;
         };
-        match &self.server {
+        match &server {
             None => session.tell(message),
             Some(server) => session.tell(&rewrite_notification(server, message)),
         }
-    }
+    };
+    let hub = inner.hubs.of(name);
+    Arc::new(hub.join(Arc::new(listener), principal, level))
 }
 
-/// The hubs of all servers. Follows added and removed servers.
-#[derive(Default)]
-pub(crate) struct AllServerMemberships {
-    members: Mutex<BTreeMap<McpServerName, Arc<Member>>>,
-    level: Mutex<Option<LogLevel>>,
-    uri_bytes: UriBytes,
-}
-
-impl AllServerMemberships {
-    /// Errors of servers without logging are ignored. Idle servers get the level when they start.
-    async fn set_level(&self, level: LogLevel) -> Result<Message, RpcError> {
-        *lock(&self.level) = Some(level);
-        let members: Vec<_> = lock(&self.members).values().cloned().collect();
-        let (here, away): (Vec<_>, Vec<_>) =
-            members.iter().partition(|member| member.is_connected());
-        for member in away {
-            member.set_level_when_connected(level);
-        }
-        let mut answers = join_all(here.iter().map(|member| member.set_level(level))).await;
-        let is_taken = |answer: &Result<Message, RpcError>| {
-            answer.as_ref().is_ok_and(|answer| answer.error().is_none())
-        };
-        let best = answers.iter().position(is_taken).unwrap_or_default();
-        if best < answers.len() {
-            answers.swap_remove(best)
-        } else {
-            Ok(Message::result(Box::default(), params::empty()))
-        }
-    }
-
-    fn join_new(&self, inner: &Inner, session: &Arc<ClientSession>) {
-        let names = inner.registry.names();
-        let mut members = lock(&self.members);
-        members.retain(|name, _| names.contains(name));
-        for name in names {
-            members.entry(name.clone()).or_insert_with(|| {
-                let uri_bytes = self.uri_bytes.clone();
-                let member = join(inner, session, &name, Some(name.clone()), uri_bytes);
-                if let Some(level) = *lock(&self.level) {
-                    member.set_level_when_connected(level);
-                }
-                member
-            });
-        }
-    }
-}
-
-async fn follow(inner: Weak<Inner>, session: Weak<ClientSession>, all: Weak<AllServerMemberships>) {
+/// Joins added servers, leaves removed ones, and reports them as list changes.
+async fn follow(inner: Weak<Inner>, session: Weak<ClientSession>, members: Weak<Members>) {
     let Some(mut changes) = inner.upgrade().map(|inner| inner.registry.changes()) else {
         return;
     };
@@ -158,11 +113,11 @@ async fn follow(inner: Weak<Inner>, session: Weak<ClientSession>, all: Weak<AllS
     let mut is_first = true;
     loop {
         changes.borrow_and_update();
-        let all = (inner.upgrade(), session.upgrade(), all.upgrade());
-        let (Some(inner), Some(session), Some(all)) = all else {
+        let all = (inner.upgrade(), session.upgrade(), members.upgrade());
+        let (Some(inner), Some(session), Some(members)) = all else {
             return;
         };
-        all.join_new(&inner, &session);
+        join_new(&inner, &session, &members);
         let is_notification = list_changes.update(&inner.all);
         if is_notification && !is_first {
             for list in ["tools", "prompts", "resources"] {
@@ -170,9 +125,19 @@ async fn follow(inner: Weak<Inner>, session: Weak<ClientSession>, all: Weak<AllS
             }
         }
         is_first = false;
-        drop((inner, session, all));
+        drop((inner, session, members));
         if changes.changed().await.is_err() {
             return;
         }
+    }
+}
+
+fn join_new(inner: &Inner, session: &Arc<ClientSession>, members: &Members) {
+    let names = inner.registry.names();
+    let mut members = lock(members);
+    members.retain(|name, _| names.contains(name));
+    for name in names {
+        let join = || join(inner, session, &name, Some(name.clone()));
+        members.entry(name.clone()).or_insert_with(join);
     }
 }

@@ -3,4 +3,5 @@
 pub(crate) mod hub;
 pub(crate) mod log_level;
 pub(crate) mod membership;
+pub(crate) mod preferences;
 pub(crate) mod subscriptions;

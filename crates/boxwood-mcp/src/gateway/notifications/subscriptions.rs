@@ -2,21 +2,13 @@
 //!
 //! Computes the combined level and subscriptions for the server, and the recipients of each notification.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::gateway::notifications::log_level::LogLevel;
+use crate::gateway::notifications::preferences::Preferences;
 use crate::gateway::params;
 use crate::wire::{Audience, Message, Principal};
-
-/// Per client and server.
-pub(crate) const MOST_SUBSCRIPTIONS: usize = 1000;
-pub(crate) const LONGEST_URI: usize = 8 * 1024;
-/// Total size of the URIs of one client over all servers.
-pub(crate) const MOST_URI_BYTES: usize = 256 * 1024;
-/// Overhead per URI.
-pub(crate) const BESIDE_URI: usize = 64;
 
 pub(crate) const RESOURCE_UPDATED: &str = "notifications/resources/updated";
 
@@ -30,35 +22,7 @@ pub(crate) fn is_list_change(method: &str) -> bool {
 }
 
 /// Receives notifications of a server, in order. Must not block.
-pub(crate) trait NotificationSink: Send + Sync {
-    fn deliver(&self, message: &Arc<Message>);
-}
-
-/// Bytes of the URIs of one client over all servers. Cheap to clone.
-#[derive(Clone, Default)]
-pub(crate) struct UriBytes(Arc<AtomicUsize>);
-
-impl UriBytes {
-    /// Returns false if the limit is reached.
-    fn take(&self, uri: &str) -> bool {
-        let with_it = |held: usize| {
-            let all = held.saturating_add(weight_of(uri));
-            (all <= MOST_URI_BYTES).then_some(all)
-        };
-        let taken = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it);
-        taken.is_ok()
-    }
-
-    fn give_back(&self, uri: &str) {
-        self.0.fetch_sub(weight_of(uri), Ordering::Relaxed);
-    }
-}
-
-pub(crate) fn weight_of(uri: &str) -> usize {
-    uri.len() + BESIDE_URI
-}
+pub(crate) type Listener = Arc<dyn Fn(&Arc<Message>) + Send + Sync>;
 
 pub(crate) type MemberId = u64;
 
@@ -69,50 +33,24 @@ pub(crate) struct Subscriptions {
 }
 
 struct Subscriber {
-    level: Option<LogLevel>,
-    uris: BTreeSet<String>,
-    uri_bytes: UriBytes,
+    preferences: Preferences,
     principal: Principal,
-    listener: Arc<dyn NotificationSink>,
-}
-
-impl Drop for Subscriber {
-    fn drop(&mut self) {
-        for uri in &self.uris {
-            self.uri_bytes.give_back(uri);
-        }
-    }
-}
-
-/// State that the server needs for all clients.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CombinedSubscriptions {
-    /// `None` if no client has set one.
-    pub(crate) level: Option<LogLevel>,
-    pub(crate) uris: BTreeSet<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    Made,
-    /// The state was the same before.
-    Nothing,
-    TooMany,
+    listener: Listener,
 }
 
 impl Subscriptions {
-    /// `uri_bytes` is shared with the other servers of the same client.
     pub(crate) fn join(
         &mut self,
-        listener: Arc<dyn NotificationSink>,
+        listener: Listener,
         principal: Principal,
-        uri_bytes: UriBytes,
+        level: Option<LogLevel>,
     ) -> MemberId {
         self.last += 1;
         let subscriber = Subscriber {
-            level: None,
-            uris: BTreeSet::new(),
-            uri_bytes,
+            preferences: Preferences {
+                level,
+                ..Preferences::default()
+            },
             principal,
             listener,
         };
@@ -123,59 +61,29 @@ impl Subscriptions {
     /// Returns true if the server may need an update.
     pub(crate) fn leave(&mut self, member: MemberId) -> bool {
         let gone = self.members.remove(&member);
-        gone.is_some_and(|subscriber| subscriber.level.is_some() || !subscriber.uris.is_empty())
+        gone.is_some_and(|subscriber| subscriber.preferences != Preferences::default())
     }
 
-    /// Returns the previous level.
-    pub(crate) fn set_level(
-        &mut self,
-        member: MemberId,
-        level: Option<LogLevel>,
-    ) -> Option<LogLevel> {
+    pub(crate) fn preferences(&mut self, member: MemberId) -> Option<&mut Preferences> {
         let subscriber = self.members.get_mut(&member)?;
-        std::mem::replace(&mut subscriber.level, level)
-    }
-
-    pub(crate) fn subscribe(&mut self, member: MemberId, uri: &str) -> Change {
-        let Some(subscriber) = self.members.get_mut(&member) else {
-            return Change::Nothing;
-        };
-        if subscriber.uris.contains(uri) {
-            return Change::Nothing;
-        }
-        if subscriber.uris.len() >= MOST_SUBSCRIPTIONS || uri.len() > LONGEST_URI {
-            return Change::TooMany;
-        }
-        if !subscriber.uri_bytes.take(uri) {
-            return Change::TooMany;
-        }
-        subscriber.uris.insert(uri.to_owned());
-        Change::Made
-    }
-
-    pub(crate) fn unsubscribe(&mut self, member: MemberId, uri: &str) -> Change {
-        let Some(subscriber) = self.members.get_mut(&member) else {
-            return Change::Nothing;
-        };
-        if !subscriber.uris.remove(uri) {
-            return Change::Nothing;
-        }
-        subscriber.uri_bytes.give_back(uri);
-        Change::Made
+        Some(&mut subscriber.preferences)
     }
 
     pub(crate) fn has_uri(&self, uri: &str) -> bool {
-        self.members
-            .values()
-            .any(|subscriber| subscriber.uris.contains(uri))
+        self.each()
+            .any(|preferences| preferences.uris.contains(uri))
     }
 
-    pub(crate) fn combined(&self) -> CombinedSubscriptions {
-        let uris = self
-            .members
+    fn each(&self) -> impl Iterator<Item = &Preferences> {
+        self.members
             .values()
-            .flat_map(|subscriber| subscriber.uris.iter());
-        CombinedSubscriptions {
+            .map(|subscriber| &subscriber.preferences)
+    }
+
+    /// What the server needs for all clients.
+    pub(crate) fn combined(&self) -> Preferences {
+        let uris = self.each().flat_map(|preferences| &preferences.uris);
+        Preferences {
             level: self.level(),
             uris: uris.cloned().collect(),
         }
@@ -183,7 +91,7 @@ impl Subscriptions {
 
     /// The combined level.
     pub(crate) fn level(&self) -> Option<LogLevel> {
-        let levels = || self.members.values().map(|subscriber| subscriber.level);
+        let levels = || self.each().map(|preferences| preferences.level);
         let chosen = levels().flatten().min()?;
         // Clients without a level expect about the default of a server, which is `info`.
         let is_unchosen = levels().any(|level| level.is_none());
@@ -195,21 +103,14 @@ impl Subscriptions {
     }
 
     /// Recipients of a notification. Log messages do not name a request: they go to `audience` only.
-    pub(crate) fn listeners(
-        &self,
-        message: &Message,
-        audience: &Audience,
-    ) -> Vec<Arc<dyn NotificationSink>> {
-        let chosen = self
-            .members
-            .values()
-            .any(|subscriber| subscriber.level.is_some());
+    pub(crate) fn listeners(&self, message: &Message, audience: &Audience) -> Vec<Listener> {
+        let chosen = self.each().any(|preferences| preferences.level.is_some());
         let may_hear = |subscriber: &Subscriber| audience.has(subscriber.principal.as_deref());
         let wanted: Box<dyn Fn(&Subscriber) -> bool> = match message.method() {
             Some("notifications/message") => {
                 let level = LogLevel::of(message);
                 Box::new(move |subscriber| {
-                    let least = match subscriber.level {
+                    let least = match subscriber.preferences.level {
                         Some(least) => least,
                         None if chosen => LogLevel::Info,
                         None => LogLevel::Debug,
@@ -220,7 +121,8 @@ impl Subscriptions {
             Some(RESOURCE_UPDATED) => {
                 let uri = params::text(message.params(), "uri").unwrap_or_default();
                 Box::new(move |subscriber| {
-                    subscriber.uris.iter().any(|wanted| is_part(&uri, wanted))
+                    let mut uris = subscriber.preferences.uris.iter();
+                    uris.any(|wanted| is_part(&uri, wanted))
                 })
             }
             Some(method) if is_list_change(method) => Box::new(|_| true),
@@ -248,18 +150,8 @@ fn is_part(uri: &str, of: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
-
-    #[derive(Default)]
-    struct Heard(Mutex<usize>);
-
-    impl NotificationSink for Heard {
-        fn deliver(&self, _: &Arc<Message>) {
-            *self.0.lock().expect("lock") += 1;
-        }
-    }
+    use crate::gateway::notifications::preferences::Preference;
 
     fn message(json: &str) -> Message {
         Message::parse(json.as_bytes()).expect("a message")
@@ -273,10 +165,23 @@ mod tests {
 
     fn two() -> (Subscriptions, MemberId, MemberId) {
         let mut subscriptions = Subscriptions::default();
-        let one = subscriptions.join(Arc::new(Heard::default()), None, UriBytes::default());
+        let one = subscriptions.join(Arc::new(|_: &Arc<Message>| {}), None, None);
         let bob = Some("bob".into());
-        let two = subscriptions.join(Arc::new(Heard::default()), bob, UriBytes::default());
+        let two = subscriptions.join(Arc::new(|_: &Arc<Message>| {}), bob, None);
         (subscriptions, one, two)
+    }
+
+    fn set(subscriptions: &mut Subscriptions, member: MemberId, preference: Preference) -> bool {
+        let own = subscriptions.preferences(member);
+        own.expect("a member").add(preference)
+    }
+
+    fn subscribe(uri: &str) -> Preference {
+        Preference::Subscribe(uri.to_owned())
+    }
+
+    fn unsubscribe(uri: &str) -> Preference {
+        Preference::Unsubscribe(uri.to_owned())
     }
 
     fn count(subscriptions: &Subscriptions, message: &Message) -> usize {
@@ -286,19 +191,27 @@ mod tests {
     #[test]
     fn the_server_gets_the_most_verbose_level() {
         let (mut subscriptions, one, two) = two();
-        assert_eq!(subscriptions.combined(), CombinedSubscriptions::default());
-        subscriptions.set_level(one, Some(LogLevel::Error));
+        assert_eq!(subscriptions.combined(), Preferences::default());
+        set(
+            &mut subscriptions,
+            one,
+            Preference::LogLevel(LogLevel::Error),
+        );
         assert_eq!(
             subscriptions.combined().level,
             Some(LogLevel::Info),
             "two has not chosen"
         );
-        subscriptions.set_level(two, Some(LogLevel::Warning));
+        set(
+            &mut subscriptions,
+            two,
+            Preference::LogLevel(LogLevel::Warning),
+        );
         assert_eq!(subscriptions.combined().level, Some(LogLevel::Warning));
-        assert_eq!(subscriptions.subscribe(one, "a"), Change::Made);
-        assert_eq!(subscriptions.subscribe(one, "a"), Change::Nothing);
-        assert_eq!(subscriptions.subscribe(two, "a"), Change::Made);
-        assert_eq!(subscriptions.unsubscribe(one, "a"), Change::Made);
+        assert!(set(&mut subscriptions, one, subscribe("a")));
+        assert!(!set(&mut subscriptions, one, subscribe("a")));
+        assert!(set(&mut subscriptions, two, subscribe("a")));
+        assert!(set(&mut subscriptions, one, unsubscribe("a")));
         assert!(subscriptions.combined().uris.contains("a"));
         assert!(subscriptions.leave(two));
         assert!(subscriptions.combined().uris.is_empty());
@@ -308,20 +221,28 @@ mod tests {
     fn each_client_gets_its_level_and_subscriptions() {
         let (mut subscriptions, one, two) = two();
         assert_eq!(count(&subscriptions, &log("debug")), 2);
-        subscriptions.set_level(one, Some(LogLevel::Debug));
+        set(
+            &mut subscriptions,
+            one,
+            Preference::LogLevel(LogLevel::Debug),
+        );
         assert_eq!(count(&subscriptions, &log("debug")), 1);
         assert_eq!(count(&subscriptions, &log("info")), 2);
-        subscriptions.set_level(two, Some(LogLevel::Alert));
+        set(
+            &mut subscriptions,
+            two,
+            Preference::LogLevel(LogLevel::Alert),
+        );
         assert_eq!(count(&subscriptions, &log("critical")), 1);
         let updated = message(
             r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x://a/b"}}"#,
         );
         assert_eq!(count(&subscriptions, &updated), 0);
-        subscriptions.subscribe(two, "x://a");
+        set(&mut subscriptions, two, subscribe("x://a"));
         assert_eq!(count(&subscriptions, &updated), 1);
-        subscriptions.unsubscribe(two, "x://a");
-        subscriptions.subscribe(two, "x://a/");
-        subscriptions.subscribe(one, "x://a/bc");
+        set(&mut subscriptions, two, unsubscribe("x://a"));
+        set(&mut subscriptions, two, subscribe("x://a/"));
+        set(&mut subscriptions, one, subscribe("x://a/bc"));
         assert_eq!(count(&subscriptions, &updated), 1);
     }
 
@@ -343,50 +264,5 @@ mod tests {
         }
         let stranger = Audience::Only(Some("carol".into()));
         assert_eq!(subscriptions.listeners(&log("error"), &stranger).len(), 0);
-    }
-
-    #[test]
-    fn subscriptions_are_bounded() {
-        let (mut subscriptions, one, _two) = two();
-        for number in 0..MOST_SUBSCRIPTIONS {
-            assert_eq!(
-                subscriptions.subscribe(one, &number.to_string()),
-                Change::Made
-            );
-        }
-        assert_eq!(subscriptions.subscribe(one, "more"), Change::TooMany);
-        subscriptions.unsubscribe(one, "0");
-        assert_eq!(
-            subscriptions.subscribe(one, &"x".repeat(LONGEST_URI + 1)),
-            Change::TooMany
-        );
-    }
-
-    #[test]
-    fn a_client_has_so_many_bytes_of_uris_at_all_servers_together() {
-        let (mut here, mut there) = (Subscriptions::default(), Subscriptions::default());
-        let bytes = UriBytes::default();
-        let one = here.join(Arc::new(Heard::default()), None, bytes.clone());
-        let same = there.join(Arc::new(Heard::default()), None, bytes);
-        let uri = |number: usize| format!("{number:0LONGEST_URI$}");
-        let mut count = 0;
-        while here.subscribe(one, &uri(count)) == Change::Made {
-            count += 1;
-        }
-        assert_eq!(count, MOST_URI_BYTES / (LONGEST_URI + BESIDE_URI));
-        assert_eq!(there.subscribe(same, &uri(0)), Change::TooMany);
-        assert_eq!(here.subscribe(one, &uri(0)), Change::Nothing, "it has it");
-        let other = there.join(Arc::new(Heard::default()), None, UriBytes::default());
-        assert_eq!(
-            there.subscribe(other, &uri(0)),
-            Change::Made,
-            "another client"
-        );
-        assert_eq!(here.unsubscribe(one, &uri(0)), Change::Made);
-        assert_eq!(here.unsubscribe(one, &uri(0)), Change::Nothing);
-        assert_eq!(there.subscribe(same, &uri(0)), Change::Made);
-        assert_eq!(there.subscribe(same, &uri(1)), Change::TooMany);
-        here.leave(one);
-        assert_eq!(there.subscribe(same, &uri(1)), Change::Made);
     }
 }

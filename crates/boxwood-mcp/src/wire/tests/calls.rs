@@ -294,7 +294,7 @@ async fn a_message_that_is_too_large_is_not_sent() {
 }
 
 #[tokio::test]
-async fn params_that_read_two_ways_are_refused() {
+async fn params_with_duplicate_keys_are_refused() {
     let Stage { connection, .. } = stage(WireLimits::default());
     let twice = r#"{"_meta":{"progressToken":1},"_meta":{}}"#;
     for (params, key) in [

@@ -134,31 +134,6 @@ async fn a_modern_server_gets_server_discover() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_a_revision_is_asked_for_one_it_has() {
-    let Stage {
-        connection,
-        mut peer,
-        ..
-    } = stage(WireLimits::default());
-    let served = tokio::spawn(async move {
-        let told = peer.told().await;
-        let supported = json!({"supported": ["2024-11-05", "2025-03-26"], "requested": "x"});
-        let error = json!({"code": -32602, "message": "Unsupported", "data": supported});
-        fail(&mut peer, &told, &error).await;
-        let told = peer.told().await;
-        assert_eq!(told["params"]["protocolVersion"], "2025-03-26");
-        peer.answer(&told, r#"{"protocolVersion":"2025-03-26"}"#)
-            .await;
-        peer
-    });
-    let handshake = handshake(&connection, &ClientIdentity::boxwood(), PATIENCE)
-        .await
-        .unwrap();
-    assert_eq!(handshake.protocol_version, "2025-03-26");
-    drop(served.await.unwrap());
-}
-
-#[tokio::test]
 async fn a_refusal_has_the_servers_text() {
     let Stage {
         connection,

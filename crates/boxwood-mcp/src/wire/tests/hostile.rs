@@ -58,7 +58,7 @@ async fn many_invalid_lines_close_the_connection() {
 }
 
 #[tokio::test]
-async fn a_line_of_a_hundred_megabytes_ends_it_in_bounded_memory() {
+async fn a_line_of_a_hundred_megabytes_closes_the_connection_in_bounded_memory() {
     let Stage {
         connection,
         mut peer,
@@ -82,7 +82,7 @@ async fn a_line_of_a_hundred_megabytes_ends_it_in_bounded_memory() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_long_fails_its_own_call_alone() {
+async fn a_response_that_is_too_long_fails_only_its_call() {
     let limits = WireLimits {
         line: 100_000,
         ..WireLimits::default()
@@ -189,7 +189,7 @@ async fn responses_with_wrong_or_repeated_ids_are_ignored() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_text_arrives_with_the_bad_bytes_replaced() {
+async fn invalid_utf8_in_a_response_is_replaced() {
     let Stage {
         connection,
         mut peer,
@@ -256,7 +256,7 @@ async fn a_server_that_closes_only_its_output_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_closes_only_its_input_is_noticed_at_the_next_word() {
+async fn a_server_that_closes_only_its_input_is_noticed_at_the_next_write() {
     let Stage {
         connection,
         mut peer,
@@ -273,7 +273,7 @@ async fn a_server_that_closes_only_its_input_is_noticed_at_the_next_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_reads_nothing_costs_bounded_memory_and_time() {
+async fn a_server_that_reads_nothing_uses_bounded_memory_and_time() {
     let limits = WireLimits {
         line: 100_000,
         ..WireLimits::default()
@@ -344,7 +344,7 @@ async fn large_messages_in_both_directions_do_not_deadlock() {
 }
 
 #[tokio::test]
-async fn the_log_is_bounded_and_tells_no_arguments() {
+async fn the_log_is_bounded_and_contains_no_arguments() {
     let Stage {
         connection,
         mut peer,

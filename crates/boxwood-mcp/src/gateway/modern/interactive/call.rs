@@ -12,14 +12,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client::{Client, call_legacy};
-use super::{InteractiveCalls, InteractiveRequest};
+use super::{InteractiveCalls, InteractiveRequest, WAITING};
 use crate::gateway::error::{METHOD_NOT_FOUND, RpcError};
 use crate::gateway::event_stream::Event;
 use crate::gateway::event_stream::budget::BufferedMessage;
 use crate::gateway::json::{object, raw};
 use crate::gateway::modern::request::ModernRequest;
 use crate::gateway::notifications::log_level::LogLevel;
-use crate::protocol_versions::translate::input_required;
 use crate::wire::{CallOptions, Kind, Message, Object};
 
 /// Requests that a server sends within this time are passed to the client together.
@@ -47,6 +46,8 @@ pub(super) struct InteractiveCall {
     settles_at: Option<Instant>,
     /// Set while server requests are open.
     suspends_at: Option<Instant>,
+    /// The client has to respond until then.
+    pub(super) until: Instant,
 }
 
 struct Question {
@@ -89,6 +90,7 @@ impl InteractiveCall {
             last_question: 0,
             settles_at: asks_for_roots.then(|| Instant::now() + SETTLING),
             suspends_at: None,
+            until: Instant::now(),
         }
     }
 
@@ -97,6 +99,10 @@ impl InteractiveCall {
         &mut self,
         notifications: &mpsc::Sender<Message>,
     ) -> Option<Result<Message, RpcError>> {
+        // The client has not responded to all of them.
+        if !self.questions.is_empty() {
+            return None;
+        }
         loop {
             let is_settled = self.settles_at.is_none();
             let client = self.client.as_mut()?;
@@ -179,6 +185,7 @@ impl InteractiveCall {
         self.questions.insert(name, question);
         self.suspends_at
             .get_or_insert_with(|| Instant::now() + GATHERING);
+        self.until = Instant::now() + WAITING;
         None
     }
 
@@ -189,20 +196,18 @@ impl InteractiveCall {
         Some(progress.with_params(Some(params.raw())))
     }
 
-    /// Passes the client's responses to the server and returns their number. Requests without a response
-    /// stay open.
-    pub(super) async fn respond(&mut self, asked: &ModernRequest, answers: &Object) -> usize {
+    /// Passes the client's responses to the server. Requests without a response stay open.
+    pub(super) async fn respond(&mut self, asked: &ModernRequest, answers: &Object) {
         self.token = asked.progress_token();
-        let mut count = 0;
         for (name, answer) in answers.iter() {
             let question = self.questions.remove(name);
             if let (Some(question), Some(client)) = (question, &self.client) {
-                count += 1;
+                // Only a response extends the deadline.
+                self.until = Instant::now() + WAITING;
                 let answer = Message::result(question.id, answer.to_owned());
                 client.session.respond(answer).await;
             }
         }
-        count
     }
 
     pub(super) fn input_required(&self, state: &str) -> Message {
@@ -210,13 +215,12 @@ impl InteractiveCall {
         for (name, question) in &self.questions {
             requests.set(name, question.request.clone());
         }
-        let mut result = input_required(&requests);
-        result.set("requestState", raw(state));
+        let result = Object::of([
+            ("resultType", raw("input_required")),
+            ("inputRequests", requests.raw()),
+            ("requestState", raw(state)),
+        ]);
         Message::result(Box::default(), result.raw())
-    }
-
-    pub(super) fn has_questions(&self) -> bool {
-        !self.questions.is_empty()
     }
 
     /// The process is not used again.

@@ -9,8 +9,7 @@ use serde_json::value::RawValue;
 use super::InteractiveRequest;
 use crate::gateway::Target;
 use crate::gateway::client_session::client_processes::ClientProcesses;
-use crate::gateway::client_session::preferences::Preference;
-use crate::gateway::client_session::requests::LegacyCaller;
+use crate::gateway::client_session::requests::call_server;
 use crate::gateway::client_session::{ClientSession, Initialized, Transport};
 use crate::gateway::error::RpcError;
 use crate::gateway::event_stream::Reader;
@@ -18,8 +17,10 @@ use crate::gateway::event_stream::budget::MemoryBudget;
 use crate::gateway::json::{digest_of, raw};
 use crate::gateway::modern::request::ModernRequest;
 use crate::gateway::notifications::log_level::LogLevel;
+use crate::gateway::notifications::preferences::Preference;
 use crate::gateway::server_registry::HostedServer;
 use crate::hosting::HostingError;
+use crate::lock;
 use crate::protocol_versions::NEWEST_LEGACY;
 use crate::protocol_versions::translate::nameless;
 use crate::wire::{CallOptions, Message, Object, Principal};
@@ -37,7 +38,6 @@ pub(super) struct Client {
     pub(super) key: ClientKey,
     pub(super) session: Arc<ClientSession>,
     pub(super) messages: Reader,
-    level: Option<LogLevel>,
     /// No call was made yet.
     pub(super) is_new: bool,
 }
@@ -70,12 +70,11 @@ impl Client {
             processes: Some(ClientProcesses::new(&session, &initialize(asked), false)),
         };
         session.set_initialized(initialized);
-        let messages = session.standalone_stream().reader(None);
+        let messages = session.standalone_stream.reader(None);
         Self {
             key,
             session,
             messages,
-            level: None,
             is_new: true,
         }
     }
@@ -101,10 +100,10 @@ impl Client {
             self.session.refuse_requests("the call has ended").await;
             while self.messages.next().now_or_never().flatten().is_some() {}
         }
-        let changed = level.filter(|level| self.level != Some(*level));
+        let set = lock(&self.session.preferences).level;
+        let changed = level.filter(|level| set != Some(*level));
         if let (Some(level), Some(processes)) = (changed, self.processes()) {
             processes.apply(Preference::LogLevel(level)).await;
-            self.level = Some(level);
         }
     }
 }
@@ -116,11 +115,8 @@ pub(super) async fn call_legacy(
     how: CallOptions,
 ) -> Result<Message, RpcError> {
     let initialized = session.initialized();
-    let caller = LegacyCaller {
-        session,
-        processes: initialized.and_then(|it| it.processes.as_ref()),
-    };
-    caller.call(hosted, request, how).await
+    let processes = initialized.and_then(|it| it.processes.as_ref());
+    call_server(processes, hosted, request, how).await
 }
 
 /// Parameters of `initialize`, derived from the modern request.

@@ -65,7 +65,6 @@ struct ResumeKey {
 struct SuspendedCall {
     key: ResumeKey,
     call: InteractiveCall,
-    until: Instant,
     _expiry: AbortOnDropHandle<()>,
 }
 
@@ -116,10 +115,7 @@ impl InteractiveCalls {
         notifications: &mpsc::Sender<Message>,
     ) -> Result<Option<Message>, RpcError> {
         let mut call = if request.params.get("requestState").is_some() {
-            match self.resume(request).await? {
-                Resumed::Running(call) => *call,
-                Resumed::InputRequired(answer) => return Ok(Some(answer)),
-            }
+            self.resume(request).await?
         } else {
             let Some(client) = self.client(request).await? else {
                 return Ok(None);
@@ -127,10 +123,7 @@ impl InteractiveCalls {
             InteractiveCall::begin(self, client, request).await
         };
         match call.run(notifications).await {
-            None => {
-                let until = Instant::now() + WAITING;
-                self.suspend(request.resume_key(), call, until).map(Some)
-            }
+            None => self.suspend(request.resume_key(), call).map(Some),
             // The process may hang, so it is not used again.
             Some(Err(error)) => {
                 call.discard();
@@ -194,7 +187,7 @@ impl InteractiveCalls {
         match started {
             Ok(()) => Ok(Some(client)),
             Err(HostingError::Full { .. }) => Ok(None),
-            Err(error) => Err(RpcError::from(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -217,12 +210,7 @@ impl InteractiveCalls {
     }
 
     /// Returns the `input_required` result.
-    fn suspend(
-        &self,
-        key: ResumeKey,
-        call: InteractiveCall,
-        until: Instant,
-    ) -> Result<Message, RpcError> {
+    fn suspend(&self, key: ResumeKey, call: InteractiveCall) -> Result<Message, RpcError> {
         let failed = || RpcError::new(INTERNAL_ERROR, "failed to get random bytes");
         let name = random_id().ok_or_else(failed)?;
         let answer = call.input_required(&name);
@@ -240,11 +228,10 @@ impl InteractiveCalls {
                 "too many calls wait for client input; answer some of them or try again in five minutes",
             ));
         }
-        let expiry = expire(Arc::downgrade(&self.state), name.clone(), until);
+        let expiry = expire(Arc::downgrade(&self.state), name.clone(), call.until);
         let suspended = SuspendedCall {
             key,
             call,
-            until,
             _expiry: AbortOnDropHandle::new(tokio::spawn(expiry)),
         };
         state.suspended.insert(name, suspended);
@@ -252,7 +239,7 @@ impl InteractiveCalls {
     }
 
     /// Resumes a call with the client's responses. `requestState` is valid once.
-    async fn resume(&self, request: &InteractiveRequest<'_>) -> Result<Resumed, RpcError> {
+    async fn resume(&self, request: &InteractiveRequest<'_>) -> Result<InteractiveCall, RpcError> {
         let unknown = || {
             let text = "unknown or expired `requestState`; repeat the call without it";
             RpcError::new(INVALID_PARAMS, text)
@@ -263,24 +250,14 @@ impl InteractiveCalls {
         let suspended = {
             let mut state = lock(&self.state);
             let found = state.suspended.get(&name);
-            if found.is_none_or(|found| found.key != key || found.until <= Instant::now()) {
+            if found.is_none_or(|found| found.key != key || found.call.until <= Instant::now()) {
                 return Err(unknown());
             }
             state.suspended.remove(&name)
         };
-        let SuspendedCall {
-            mut call, until, ..
-        } = suspended.ok_or_else(unknown)?;
-        let count = call.respond(request.asked, &answers).await;
-        if !call.has_questions() {
-            return Ok(Resumed::Running(Box::new(call)));
-        }
-        // Only a response extends the deadline.
-        let until = match count {
-            0 => until,
-            _ => Instant::now() + WAITING,
-        };
-        self.suspend(key, call, until).map(Resumed::InputRequired)
+        let mut call = suspended.ok_or_else(unknown)?.call;
+        call.respond(request.asked, &answers).await;
+        Ok(call)
     }
 
     /// Cancels suspended calls and stops idle processes. Others stop with their calls.
@@ -292,12 +269,6 @@ impl InteractiveCalls {
         drop(state);
         drop((idle, suspended));
     }
-}
-
-enum Resumed {
-    Running(Box<InteractiveCall>),
-    /// Some requests are still open.
-    InputRequired(Message),
 }
 
 async fn expire(state: Weak<Mutex<State>>, name: String, until: Instant) {

@@ -56,27 +56,21 @@ async fn clients_with_sessions_see_all_servers() {
 
 #[tokio::test]
 async fn every_server_may_send_requests_to_a_client_of_all() {
-    let servers = FakeServers::with(&[
-        ("a", Knows::Sessions),
-        ("b", Knows::Sessions),
-        ("n", Knows::Stateless),
-    ]);
+    let servers = FakeServers::with(&[("a", Knows::Sessions), ("b", Knows::Sessions)]);
     let (client, mut stream) = interactive(&servers).await;
-    let calls = [(1, "a"), (2, "b"), (3, "n")]
-        .map(|(id, server)| spawn_call(&client, id, &format!("{server}__ask")));
+    let calls =
+        [(1, "a"), (2, "b")].map(|(id, server)| spawn_call(&client, id, &format!("{server}__ask")));
     let mut seen = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..2 {
         let question = next(&mut stream).await;
         assert_eq!(question["method"], "elicitation/create");
         assert!(!seen.contains(&question["id"]), "two servers, one id");
         seen.push(question["id"].clone());
         client.post(&answer(&question["id"])).await;
     }
-    let [a, b, n] = calls.map(async |call| call.await.expect("no panic"));
+    let [a, b] = calls.map(async |call| call.await.expect("no panic"));
     assert_eq!(a.await["result"]["answers"], json!([{"action": "accept"}]));
     assert_eq!(b.await["result"]["answers"], json!([{"action": "accept"}]));
-    let n = n.await;
-    assert_eq!(n["result"]["answers"], json!({"q": {"action": "accept"}}));
     assert_eq!(servers.children("a") + servers.children("b"), 2);
     drop(stream);
     client.delete().await;
@@ -108,40 +102,21 @@ async fn a_slow_server_does_not_delay_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_without_a_response_is_cancelled() {
-    let servers = FakeServers::with(&[("a", Knows::Sessions), ("n", Knows::Stateless)]);
+    let servers = FakeServers::with(&[("a", Knows::Sessions)]);
     let (client, mut stream) = interactive(&servers).await;
-    for (id, tool) in [(1, "a__ask"), (2, "n__ask")] {
-        let body = super::client::call(id, tool, json!({})).to_string();
-        let asking = client.clone();
-        let asking = tokio::spawn(async move {
-            let request = asking.request(http::Method::POST, body);
-            let (target, principal) = (asking.target.clone(), asking.principal.clone());
-            let answer = asking.gateway.answer(target, principal, request).await;
-            super::client::read_slowly(answer).await.text
-        });
-        let question = next(&mut stream).await;
-        let cancelled = next(&mut stream).await;
-        assert_eq!(cancelled["method"], "notifications/cancelled");
-        assert_eq!(cancelled["params"]["requestId"], question["id"]);
-        let refused = asking.await.expect("no panic");
-        assert!(refused.contains("did not respond"), "{refused}");
-    }
-}
-
-#[tokio::test]
-async fn requests_of_a_server_that_ended_are_cancelled() {
-    let servers = FakeServers::with(&[("n", Knows::Stateless)]);
-    let (client, mut stream) = interactive(&servers).await;
-    let asking = spawn_call(&client, 1, "n__ask");
+    let body = super::client::call(1, "a__ask", json!({})).to_string();
+    let asking = tokio::spawn(async move {
+        let request = client.request(http::Method::POST, body);
+        let (target, principal) = (client.target.clone(), client.principal.clone());
+        let answer = client.gateway.answer(target, principal, request).await;
+        super::client::read_slowly(answer).await.text
+    });
     let question = next(&mut stream).await;
-    servers.end("n", false);
     let cancelled = next(&mut stream).await;
     assert_eq!(cancelled["method"], "notifications/cancelled");
     assert_eq!(cancelled["params"]["requestId"], question["id"]);
-    let failed = asking.await.expect("no panic");
-    assert!(failed.get("error").is_some(), "{failed}");
-    let got = client.call(2, "n__echo", json!({})).await.json();
-    assert!(got.get("result").is_some(), "{got}");
+    let refused = asking.await.expect("no panic");
+    assert!(refused.contains("did not respond"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -227,7 +227,7 @@ async fn long_results_arrive_whole() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_only_json_gets_only_the_answer() {
+async fn a_client_that_accepts_only_json_gets_only_the_response() {
     let registry = Small::with(&["one"]);
     let mut client = Client::begun(&registry.gateway(), "one", json!({})).await;
     client.accept = "application/json";
@@ -256,7 +256,7 @@ async fn a_slow_response_becomes_a_stream_with_keep_alive_comments() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_never_ends_is_given_up_and_cancelled() {
+async fn a_call_without_a_response_times_out_and_is_cancelled() {
     let registry = Small::with(&["one"]);
     let client = Client::begun(&registry.gateway(), "one", json!({})).await;
     let request = client.request(Method::POST, call(1, "hang", json!({})).to_string());

@@ -1,21 +1,9 @@
 //! Legacy clients of modern servers.
 
-use http::Method;
-use serde_json::{Value, json};
-use tokio::time::Instant;
+use serde_json::json;
 
-use super::client::{Client, Stream, call, request};
-use crate::gateway::GatewaySettings;
+use super::client::{Client, call, request};
 use crate::gateway::tests::modern::{FakeServers, Knows};
-
-fn answer(id: &Value, action: &str) -> Value {
-    json!({"jsonrpc": "2.0", "id": id, "result": {"action": action}})
-}
-
-async fn stream(client: &Client, body: &Value) -> Stream {
-    let request = client.request(Method::POST, body.to_string());
-    Stream::of(client.send(request).await)
-}
 
 #[tokio::test]
 async fn a_client_with_a_session_can_use_a_stateless_server() {
@@ -39,46 +27,17 @@ async fn a_client_with_a_session_can_use_a_stateless_server() {
 }
 
 #[tokio::test]
-async fn input_of_a_modern_server_is_requested_from_the_legacy_client() {
+async fn a_modern_server_that_requires_client_input_is_refused() {
     let servers = FakeServers::with(&[("new", Knows::Stateless)]);
     let client = Client::begun(&servers.gateway(), "new", json!({"elicitation": {}})).await;
-    let mut ask = call(1, "ask", json!({}));
-    ask["vendor"] = json!([1]);
-    let mut stream = stream(&client, &ask).await;
-    let (_, question) = stream.next().await.expect("a request");
-    assert_eq!(question["method"], "elicitation/create");
-    client.post(&answer(&question["id"], "decline")).await;
-    let (_, done) = stream.next().await.expect("the response");
-    assert_eq!(
-        done["result"]["answers"],
-        json!({"q": {"action": "decline"}})
-    );
-    assert_eq!(done["result"]["state"], "sealed");
-    let vendors = servers.record("new").heard("main vendor");
-    assert_eq!(vendors.len(), 2, "in every round: {vendors:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_client_that_never_responds_gets_a_cancellation() {
-    let servers = FakeServers::with(&[("new", Knows::Stateless)]);
-    let gateway = servers.gateway_with(GatewaySettings {
-        longest_call: std::time::Duration::from_mins(1),
-        ..GatewaySettings::default()
-    });
-    let client = Client::begun(&gateway, "new", json!({"elicitation": {}})).await;
-    let began = Instant::now();
-    let mut stream = stream(&client, &call(1, "ask", json!({}))).await;
-    let (_, question) = stream.next().await.expect("a request");
-    let (_, cancelled) = stream.next().await.expect("a cancellation");
-    assert_eq!(cancelled["method"], "notifications/cancelled");
-    assert_eq!(cancelled["params"]["requestId"], question["id"]);
-    let (_, failed) = stream.next().await.expect("the response");
-    assert!(failed.get("error").is_some(), "{failed}");
-    assert_eq!(began.elapsed().as_secs(), 60);
+    let got = client.call(1, "ask", json!({})).await.json();
+    assert_eq!(got["error"]["code"], -32603);
+    let text = got["error"]["message"].as_str().expect("a text");
+    assert!(text.contains("requires client input"), "{text}");
 }
 
 #[tokio::test]
-async fn a_restarted_server_is_called_on() {
+async fn a_restarted_modern_server_serves_the_next_call() {
     let servers = FakeServers::with(&[("new", Knows::Stateless)]);
     let client = Client::begun(&servers.gateway(), "new", json!({"roots": {}})).await;
     for id in [1, 2] {

@@ -51,7 +51,7 @@ async fn server_requests_are_sent_on_the_stream_of_the_call() {
 }
 
 #[tokio::test]
-async fn without_a_call_that_takes_events_questions_go_to_the_general_stream() {
+async fn without_a_call_that_accepts_events_server_requests_use_the_standalone_stream() {
     let registry = Small::with(&["one"]);
     let mut client = Client::begun(&registry.gateway(), "one", json!({"elicitation": {}})).await;
     let mut news = Stream::of(client.get(None).await);
@@ -78,7 +78,7 @@ async fn an_unrequested_response_reaches_no_server() {
 }
 
 #[tokio::test]
-async fn an_answer_to_a_process_that_ended_reaches_none_after_it() {
+async fn a_response_to_a_process_that_ended_does_not_reach_the_next_one() {
     let registry = Small::with(&["one"]);
     let client = Client::begun(&registry.gateway(), "one", json!({"elicitation": {}})).await;
     let ask = async |id| {
@@ -118,8 +118,8 @@ async fn requests_of_a_process_that_ended_are_cancelled() {
 }
 
 #[tokio::test]
-async fn a_process_with_many_requests_leaves_room_for_others() {
-    let processes = [1, 2].map(|_| {
+async fn the_open_requests_of_a_process_and_of_a_client_are_bounded() {
+    let processes = [1, 2, 3].map(|_| {
         let (pipe, ends) = pipe();
         let log = Arc::<ProtocolLog>::default();
         let connection = Connection::open(Box::new(pipe), WireLimits::default(), log);
@@ -129,18 +129,23 @@ async fn a_process_with_many_requests_leaves_room_for_others() {
     let add = |process: usize, number: usize| {
         let connection = processes[process].0.clone();
         let id = raw(&number);
-        requests.add(Responder::Process { connection, id }).is_ok()
+        requests.add(Responder { connection, id })
     };
-    let accepted = (0..100).filter(|number| add(0, *number)).count();
-    assert_eq!(accepted, 32);
-    assert!(add(1, 0));
+    for process in [0, 1] {
+        let accepted = (0..100).filter(|number| add(process, *number).is_ok());
+        assert_eq!(accepted.count(), 32);
+    }
+    assert!(add(2, 0).is_err(), "the client has 64");
     let first = requests.take_of(&processes[0].0, Some(&raw(&0)));
     assert_eq!(first.len(), 1, "not that of the other process");
-    assert!(add(0, 100));
+    let id = add(2, 0).ok().expect("room");
+    assert!(requests.take(&id).is_some());
+    assert!(requests.take(&id).is_none(), "a response is taken once");
+    assert!(add(0, 100).is_ok());
 }
 
 #[tokio::test]
-async fn a_shared_server_that_asks_is_refused_at_once() {
+async fn server_requests_of_a_shared_process_are_refused_at_once() {
     let registry = Small::with(&["one"]);
     let client = Client::begun(&registry.gateway(), "one", json!({})).await;
     let got = client.call(1, "ask", json!({})).await.json();

@@ -11,7 +11,7 @@ use super::*;
 use crate::gateway::GatewaySettings;
 
 #[tokio::test]
-async fn a_shared_server_greets_in_the_revision_that_was_asked_for_and_keeps_its_words() {
+async fn the_initialize_result_of_a_shared_server_has_the_requested_version_and_all_fields() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
@@ -32,7 +32,7 @@ async fn a_shared_server_greets_in_the_revision_that_was_asked_for_and_keeps_its
 }
 
 #[tokio::test]
-async fn a_session_is_needed_and_ends_when_its_client_says_so() {
+async fn a_session_is_required_and_ends_with_delete() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     let unknown = Client::new(&gateway, "one");
@@ -196,7 +196,7 @@ async fn a_server_that_is_down_is_an_error_with_its_phase_and_a_hint() {
 }
 
 #[tokio::test]
-async fn a_thousand_sessions_are_the_most_and_the_oldest_idle_one_makes_room() {
+async fn at_the_session_limit_the_least_active_idle_session_ends() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     let begun = async || {

@@ -24,7 +24,7 @@ fn levels(messages: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn each_client_hears_the_log_at_its_own_level() {
+async fn each_client_gets_log_messages_of_its_own_level() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     let loud = Client::begun(&gateway, "one", json!({})).await;
@@ -69,7 +69,7 @@ async fn an_idle_server_gets_the_level_when_it_starts() {
 }
 
 #[tokio::test]
-async fn subscriptions_are_each_clients_own_and_the_server_hears_of_each_once() {
+async fn each_client_has_its_own_subscriptions_and_the_server_gets_each_once() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     let one = Client::begun(&gateway, "one", json!({})).await;

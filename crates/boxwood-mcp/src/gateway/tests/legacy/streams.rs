@@ -71,7 +71,7 @@ async fn only_the_newest_version_gets_a_priming_event() {
 }
 
 #[tokio::test]
-async fn a_second_reader_takes_the_general_stream_over() {
+async fn a_second_reader_takes_over_the_standalone_stream() {
     let registry = Small::with(&["one"]);
     let client = Client::begun(&registry.gateway(), "one", json!({})).await;
     let mut first = Stream::of(client.get(None).await);
@@ -93,7 +93,7 @@ fn old(method: Method, uri: &str, body: &str) -> Request<Bytes> {
 }
 
 #[tokio::test]
-async fn clients_of_the_first_revision_have_their_two_addresses() {
+async fn clients_of_version_2024_11_05_use_one_stream_and_one_post_address() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     let client = Client::new(&gateway, "one");
@@ -168,7 +168,7 @@ async fn an_unread_stream_does_not_keep_its_session() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_nothing_cannot_pile_up_answers() {
+async fn unread_responses_of_a_client_are_bounded() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway();
     let client = Client::new(&gateway, "one");
@@ -207,7 +207,7 @@ async fn a_client_that_reads_nothing_cannot_pile_up_answers() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_nothing_cannot_pile_up_small_answers_in_many_sessions() {
+async fn small_unread_responses_are_bounded_over_all_sessions_of_a_client() {
     let registry = Small::with(&["one"]);
     let gateway = registry.gateway_with(GatewaySettings {
         max_unread: 64 * 1024,

@@ -11,7 +11,7 @@ fn old() -> std::sync::Arc<FakeServers> {
 }
 
 #[tokio::test]
-async fn an_old_server_is_discovered() {
+async fn a_legacy_server_answers_discovery() {
     let servers = old();
     let client = Client::new(&servers.gateway(), "old");
     let got = client.ask("server/discover", json!({})).await;
@@ -81,7 +81,7 @@ async fn every_modern_method_works_on_a_legacy_server() {
 }
 
 #[tokio::test]
-async fn progress_and_cancelling_reach_an_old_server() {
+async fn progress_and_cancellation_work_with_a_legacy_server() {
     let servers = old();
     let mut client = Client::new(&servers.gateway(), "old");
     client.meta = json!({"progressToken": 9});
@@ -156,7 +156,7 @@ async fn logs_are_for_the_client_that_asked_for_them() {
 }
 
 #[tokio::test]
-async fn news_of_an_old_server_come_on_a_stream() {
+async fn notifications_of_a_legacy_server_are_sent_on_a_stream() {
     let servers = old();
     let modern = servers.gateway();
     let client = Client::new(&modern, "old");

@@ -51,7 +51,7 @@ async fn log_messages_are_sent_on_request_only() {
 }
 
 #[tokio::test]
-async fn errors_have_the_status_of_the_revision() {
+async fn errors_have_the_http_status_of_the_modern_version() {
     let servers = FakeServers::with(&[("new", Knows::Both)]);
     let client = Client::new(&servers.gateway(), "new");
     assert_eq!(client.call("needy", json!({})).await.error(), (400, -32021));
@@ -100,7 +100,7 @@ async fn a_client_that_leaves_cancels_its_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_never_ends_is_given_up_and_cancelled() {
+async fn a_call_without_a_response_times_out_and_is_cancelled() {
     let settings = GatewaySettings {
         longest_call: Duration::from_secs(3),
         ..GatewaySettings::default()

@@ -17,7 +17,7 @@ fn again(tool: &str, got: &Got, answers: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_question_becomes_an_unfinished_result() {
+async fn a_server_request_becomes_an_input_required_result() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let client = Client::able(&servers.gateway(), "old", able());
     let first = client.call("ask", json!({})).await;
@@ -44,7 +44,7 @@ async fn a_question_becomes_an_unfinished_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_talks_all_the_time_is_called_and_asks() {
+async fn a_server_with_constant_notifications_can_send_requests() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     servers
         .record("old")
@@ -63,7 +63,7 @@ async fn a_server_that_talks_all_the_time_is_called_and_asks() {
 }
 
 #[tokio::test]
-async fn several_questions_are_asked_at_once_or_in_turn() {
+async fn several_server_requests_reach_the_client_together_or_in_turn() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let client = Client::able(&servers.gateway(), "old", able());
     let both = client.call("ask_both", json!({})).await;
@@ -138,7 +138,7 @@ async fn open_requests_are_repeated() {
 }
 
 #[tokio::test]
-async fn a_call_goes_on_for_its_own_client_alone_and_once() {
+async fn a_suspended_call_is_resumed_once_and_only_by_its_client() {
     let servers = FakeServers::with(&[("old", Knows::Sessions), ("other", Knows::Sessions)]);
     let modern = servers.gateway();
     let client = Client::able(&modern, "old", able());
@@ -210,7 +210,7 @@ async fn server_requests_do_not_reach_clients_without_capabilities() {
 }
 
 #[tokio::test]
-async fn calls_at_once_have_processes_of_their_own_while_there_is_room() {
+async fn concurrent_calls_get_dedicated_processes_up_to_the_limit() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let client = Client::able(&servers.gateway(), "old", able());
     let mut open = Vec::new();
@@ -232,7 +232,7 @@ async fn calls_at_once_have_processes_of_their_own_while_there_is_room() {
 }
 
 #[tokio::test]
-async fn an_idle_process_makes_room() {
+async fn an_idle_process_is_stopped_for_another_client_at_the_limit() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let modern = servers.gateway();
     for who in ["ann", "bob", "eve", "joe"] {
@@ -249,7 +249,7 @@ async fn an_idle_process_makes_room() {
 }
 
 #[tokio::test]
-async fn progress_belongs_to_the_round_it_comes_in() {
+async fn progress_has_the_token_of_the_current_request() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let mut client = Client::able(&servers.gateway(), "old", able());
     client.meta = json!({"progressToken": "first"});
@@ -264,7 +264,7 @@ async fn progress_belongs_to_the_round_it_comes_in() {
 }
 
 #[tokio::test]
-async fn a_client_that_offers_something_sees_what_the_server_shows_it() {
+async fn a_client_with_capabilities_gets_lists_from_its_own_process() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let modern = servers.gateway();
     let client = Client::able(&modern, "old", able());

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::client::Stream;
 use super::{Client, FakeServers, Knows};
-use crate::gateway::notifications::subscriptions::LONGEST_URI;
+use crate::gateway::notifications::preferences::LONGEST_URI;
 use crate::gateway::server_registry::ServerRegistry as _;
 use crate::gateway::tests::fake_servers::named;
 
@@ -40,7 +40,7 @@ async fn subscription_events_keep_the_clients_uri() {
 }
 
 #[tokio::test]
-async fn news_of_all_servers_come_on_one_stream() {
+async fn notifications_of_all_servers_are_sent_on_one_stream() {
     let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Sessions)]);
     let modern = servers.gateway();
     let all = Client::new(&modern, "_all");
@@ -79,7 +79,7 @@ async fn news_of_all_servers_come_on_one_stream() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_no_server_up() {
+async fn a_client_that_does_not_read_does_not_delay_servers() {
     let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Both)]);
     let modern = servers.gateway();
     servers.server(&named("b")).await.map(drop).expect("b");
@@ -136,7 +136,7 @@ async fn a_removed_server_does_not_end_the_other_subscriptions() {
 }
 
 #[tokio::test]
-async fn a_request_to_listen_is_short() {
+async fn the_size_of_a_listen_request_is_bounded() {
     let servers = FakeServers::with(&[("a", Knows::Both)]);
     let modern = servers.gateway();
     for target in ["a", "_all"] {
@@ -150,7 +150,7 @@ async fn a_request_to_listen_is_short() {
 
 /// Subscriptions wait for each other.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_answers_no_subscription_is_asked_for_one_only() {
+async fn a_server_that_does_not_answer_a_subscription_gets_no_further_ones() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let record = servers.record("old");
     *record.unanswered.lock().expect("lock") = Some(("main", "resources/subscribe"));
@@ -170,7 +170,7 @@ async fn a_server_that_answers_no_subscription_is_asked_for_one_only() {
 }
 
 #[tokio::test]
-async fn a_uri_that_is_too_long_is_left_out_alone() {
+async fn only_the_uri_that_is_too_long_is_left_out() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let client = Client::new(&servers.gateway(), "old");
     let long = "x".repeat(LONGEST_URI + 1);

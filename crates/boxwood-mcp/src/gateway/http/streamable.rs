@@ -1,4 +1,4 @@
-//! `POST`: a message of a client and its response.
+//! The Streamable HTTP transport of legacy protocol versions: `POST`, `GET` and `DELETE`.
 //!
 //! A response that comes soon is sent as JSON. If other messages come first or the call takes long, the
 //! response is an SSE stream that can be resumed.
@@ -10,36 +10,36 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use tokio::time::timeout;
 
+use crate::OnDrop;
 use crate::agent_server::Answer;
-use crate::gateway::Inner;
-use crate::gateway::Target;
-use crate::gateway::client_session::dispatch;
-use crate::gateway::client_session::requests::CloseOnDrop;
-use crate::gateway::client_session::{ClientSession, Transport};
+use crate::gateway::client_session::requests::{CloseOnDrop, dispatch};
+use crate::gateway::client_session::{ClientSession, STANDALONE_STREAM, Transport};
 use crate::gateway::error::RpcError;
-use crate::gateway::event_stream::{EventStream, FirstOutput};
+use crate::gateway::event_stream::{EventStream, FirstOutput, Mode};
 use crate::gateway::http::request::{self, Accepts, HttpRequest};
 use crate::gateway::http::response;
-use crate::gateway::http::sse;
-use crate::gateway::modern;
+use crate::gateway::http::sse::{self, EventId};
+use crate::gateway::{Inner, Target, modern};
 use crate::protocol_versions;
 use crate::session_activity::Kind as Use;
 use crate::wire::{BodyPermit, Kind, Message};
 
 /// Proxies and clients time out if the response does not start.
 const SILENT_FOR: Duration = Duration::from_secs(5);
+/// The modern protocol version has neither streams nor sessions.
+const ONLY_POST: &str = "this protocol version only supports POST";
 
-pub(crate) async fn answer(inner: &Arc<Inner>, asked: HttpRequest, body: Bytes) -> Answer {
+/// A message of a client and its response.
+pub(crate) async fn post(inner: &Arc<Inner>, asked: HttpRequest, body: Bytes) -> Answer {
     if body.len() > inner.settings.max_body {
         return response::too_large(inner.settings.max_body);
     }
     let permit = asked.head.extensions.get::<BodyPermit>();
-    let message = Message::of_client(&body).map(|message| message.counted(permit));
-    if modern::is_modern(&asked.head.headers, message.as_ref().ok()) {
-        drop(message);
-        return modern::answer(inner, asked, &body).await;
-    }
+    let message = Message::parse(&body).map(|message| message.counted(permit));
     drop(body);
+    if modern::is_modern(&asked.head.headers, message.as_ref().ok()) {
+        return modern::answer(inner, asked, message).await;
+    }
     let accepts = Accepts::of(&asked.head.headers);
     if !accepts.json && !accepts.events {
         let text = "accept `application/json` and `text/event-stream`";
@@ -49,7 +49,7 @@ pub(crate) async fn answer(inner: &Arc<Inner>, asked: HttpRequest, body: Bytes) 
         let text = "send `content-type: application/json`";
         return response::refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
-    match message {
+    match message.and_then(Message::of_client) {
         Ok(message) if is_beginning(&message, &asked) => {
             begin(inner, asked, message, accepts).await
         }
@@ -81,14 +81,11 @@ async fn begin(
         return response::full();
     };
     // A client that disconnects before it has the session id cannot use the session.
-    let mut unused = UnusedSession {
-        inner,
-        session: Some(&session),
-    };
+    let unused = OnDrop::new(|| inner.sessions.end(&session.id));
     let mut answer = exchange(inner, &session, message, accepts).await;
-    unused.session = None;
+    unused.disarm();
     let is_begun = session.initialized().is_some() || is_events(&answer);
-    if let (true, Ok(id)) = (is_begun, HeaderValue::from_str(session.id())) {
+    if let (true, Ok(id)) = (is_begun, HeaderValue::from_str(&session.id)) {
         answer.headers_mut().insert(request::SESSION_ID, id);
     }
     answer
@@ -98,24 +95,11 @@ async fn begin(
 pub(crate) async fn check(inner: &Inner, target: &Target) -> Result<(), RpcError> {
     match target {
         Target::One(name) if !inner.registry.names().contains(name) => {
-            let found = inner.registry.server(name).await;
-            found.map(drop).map_err(|error| RpcError::from(&error))
+            inner.registry.server(name).await?;
         }
-        Target::One(_) | Target::All => Ok(()),
+        Target::One(_) | Target::All => {}
     }
-}
-
-struct UnusedSession<'a> {
-    inner: &'a Inner,
-    session: Option<&'a ClientSession>,
-}
-
-impl Drop for UnusedSession<'_> {
-    fn drop(&mut self) {
-        if let Some(session) = self.session {
-            self.inner.sessions.end(session.id());
-        }
-    }
+    Ok(())
 }
 
 fn is_events(answer: &Answer) -> bool {
@@ -136,7 +120,7 @@ async fn go_on(
     if message.kind() == Kind::Request {
         return exchange(inner, &session, message, accepts).await;
     }
-    dispatch::dispatch(inner, &session, message, &EventStream::default(), None).await;
+    dispatch(inner, &session, message, &session.standalone_stream, None).await;
     response::bodiless(StatusCode::ACCEPTED)
 }
 
@@ -148,7 +132,7 @@ pub(crate) fn find(inner: &Inner, asked: &HttpRequest) -> Result<Arc<ClientSessi
     };
     let principal = asked.principal.as_deref();
     let found = inner.sessions.find(id, &asked.target, principal);
-    let found = found.filter(|session| session.transport() == Transport::StreamableHttp);
+    let found = found.filter(|session| session.transport == Transport::StreamableHttp);
     let session = found.ok_or_else(|| Box::new(response::no_session()))?;
     let version = asked.head.headers.get(&request::PROTOCOL_VERSION);
     let is_allowed = version.is_none_or(|version| {
@@ -171,14 +155,16 @@ async fn exchange(
     accepts: Accepts,
 ) -> Answer {
     let client_budget = inner.budget.of(session.principal());
-    let event_stream = if accepts.events {
-        EventStream::of(client_budget)
+    let mode = if accepts.events {
+        Mode::Resumable
     } else {
-        EventStream::response_only(client_budget)
+        Mode::ResponseOnly
     };
+    let event_stream = EventStream::new(client_budget, mode);
     let closing = CloseOnDrop(event_stream.clone());
-    dispatch::dispatch(inner, session, message, &event_stream, Some(closing)).await;
-    let mut waiting = AbandonGuard(Some(&event_stream));
+    dispatch(inner, session, message, &event_stream, Some(closing)).await;
+    // If the client disconnects before the stream starts.
+    let waiting = OnDrop::new(|| event_stream.abandon());
     let first = match accepts {
         Accepts { events: false, .. } => event_stream.first_output().await,
         Accepts { json: false, .. } => FirstOutput::Stream,
@@ -186,7 +172,7 @@ async fn exchange(
             .await
             .unwrap_or(FirstOutput::Stream),
     };
-    waiting.0 = None;
+    waiting.disarm();
     if let FirstOutput::Response(answer) = first {
         return response::json(StatusCode::OK, answer.into_bytes());
     }
@@ -200,13 +186,53 @@ async fn exchange(
     sse::resumable(session, number, reader, keep_alive, held)
 }
 
-/// Marks the stream as abandoned if the client disconnects before it starts.
-struct AbandonGuard<'a>(Option<&'a EventStream>);
-
-impl Drop for AbandonGuard<'_> {
-    fn drop(&mut self) {
-        if let Some(event_stream) = self.0 {
-            event_stream.abandon();
+/// `GET` opens or resumes a stream.
+pub(crate) fn get(inner: &Inner, asked: &HttpRequest) -> Answer {
+    if modern::is_modern(&asked.head.headers, None) {
+        return response::refuse(StatusCode::METHOD_NOT_ALLOWED, ONLY_POST);
+    }
+    if !Accepts::of(&asked.head.headers).events {
+        let text = "accept `text/event-stream`";
+        return response::refuse(StatusCode::NOT_ACCEPTABLE, text);
+    }
+    let session = match find(inner, asked) {
+        Ok(session) => session,
+        Err(refused) => return *refused,
+    };
+    let (number, reader) = match asked.header(&request::LAST_EVENT_ID) {
+        None => (STANDALONE_STREAM, session.standalone_stream.reader(None)),
+        Some(last) => {
+            let found = EventId::parse(last).and_then(|last| {
+                let event_stream = session.find_stream(last.stream)?;
+                Some((last.stream, event_stream.reader_after(last.event)?))
+            });
+            let Some(found) = found else {
+                let text =
+                    "events after this `Last-Event-ID` are no longer available; omit the header";
+                return response::refuse(StatusCode::BAD_REQUEST, text);
+            };
+            found
         }
+    };
+    let held = (
+        inner.sessions.hold(&session, Use::Stream),
+        session.open_stream(),
+    );
+    let keep_alive = inner.settings.keep_alive;
+    sse::resumable(&session, number, reader, keep_alive, held)
+}
+
+/// `DELETE` ends the session.
+pub(crate) fn delete(inner: &Inner, asked: &HttpRequest) -> Answer {
+    if modern::is_modern(&asked.head.headers, None) {
+        return response::refuse(StatusCode::METHOD_NOT_ALLOWED, ONLY_POST);
+    }
+    match find(inner, asked) {
+        Ok(session) => {
+            inner.sessions.end(&session.id);
+            // The official Python client treats 202 as an error.
+            response::bodiless(StatusCode::NO_CONTENT)
+        }
+        Err(refused) => *refused,
     }
 }
