@@ -76,17 +76,9 @@ pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited
     }
     after.extend_from_slice(&before[at..]);
     put(Path::new(path), &after).map_err(&failed)?;
-    let change = diff::Change {
-        before: &before,
-        after: &after,
-        places: finder.find_iter(&before).take(diff::MAX_PLACES).collect(),
-        old_len: old.len(),
-        new_len: new.len(),
-        all_shown: count <= diff::MAX_PLACES,
-    };
     Ok(Edited {
         replaced: count as u64,
-        diff: change.unified(path),
+        diff: diff::unified(path, &before, &after),
         size,
     })
 }
