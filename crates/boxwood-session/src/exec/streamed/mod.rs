@@ -17,7 +17,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::SessionError;
-use crate::exec::capture::last_part;
+use crate::exec::capture::text_of;
 use crate::exec::captured;
 use crate::program::{ExecNote, Journal, Program, Since, exec_exit};
 use crate::session::activity::lock;
@@ -86,8 +86,7 @@ impl Streamed {
                 tracing::warn!(%error, exec_id, "failed to read the output of an ended command");
                 Vec::new()
             });
-            let dropped = journal.end().saturating_sub(kept.len() as u64);
-            last_part(kept, dropped)
+            text_of(Vec::new(), &kept, journal.end())
         });
         captured::result(session, backend, &self.note, self.exit(), outputs)
     }
