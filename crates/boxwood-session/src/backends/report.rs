@@ -6,8 +6,7 @@ use boxwood_api::{BackendCapabilities, BackendReport, DoctorFinding, DoctorRepor
 use boxwood_backend::{Finding, Outcome};
 use futures_util::future::join_all;
 
-use super::member::{Member, Verdict};
-use super::{Backends, Choice};
+use super::{Backends, Candidate, Choice};
 use crate::SessionError;
 
 impl Backends {
@@ -67,12 +66,12 @@ impl Backends {
     }
 }
 
-fn report(member: &Member, chosen: bool) -> BackendReport {
+fn report(member: &Candidate, chosen: bool) -> BackendReport {
     let fault = member.fault();
     let capabilities = member.backend().map(|backend| backend.capabilities());
     BackendReport {
         name: member.name.clone(),
-        available: member.verdict() == Verdict::Works,
+        available: member.works(),
         chosen,
         reason: fault.as_ref().map(|fault| fault.why.clone()),
         fix: fault.map(|fault| fault.fix).filter(|fix| !fix.is_empty()),
