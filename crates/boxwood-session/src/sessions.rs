@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use boxwood_api::{
-    EventKind, ExecResult, ProcessId, ProcessInfo, ProcessSpec, SessionDetail, SessionId,
-    SessionInfo, Status,
+    EventKind, ExecResult, ProcessId, ProcessInfo, ProcessLogs, ProcessSpec, SessionDetail,
+    SessionId, SessionInfo, Status,
 };
 use boxwood_backend::{FileAnswer, FileCall, Stdio};
 use boxwood_ledger::Ledger;
@@ -16,7 +16,7 @@ use crate::backends::Backends;
 use crate::events::EventStream;
 use crate::exec::captured;
 use crate::exec::streamed::{self, Resume, StreamedExec, Streaming};
-use crate::managed::{self, Attachable, ProcessLogs, Replace};
+use crate::managed::{self, Attachable, Replace};
 use crate::quota::{self, Writer};
 use crate::recovery::Recovery;
 use crate::session::access::Access;

@@ -229,6 +229,15 @@ impl Journal {
         Ok(bytes)
     }
 
+    /// Returns the last bytes that are kept, at most `most`.
+    pub(crate) fn last(&self, most: u64) -> io::Result<Vec<u8>> {
+        let from = self.end().saturating_sub(most).max(self.start());
+        let mut bytes = self.read(from, usize::MAX)?;
+        let freed = usize::try_from(self.start().saturating_sub(from)).unwrap_or(usize::MAX);
+        bytes.drain(..freed.min(bytes.len()));
+        Ok(bytes)
+    }
+
     /// Frees the memory of older bytes, rounded down to a step.
     pub(crate) fn forget_before(&self, offset: u64) {
         let wanted = offset.min(self.end()) / STEP_BYTES * STEP_BYTES;
@@ -236,8 +245,10 @@ impl Journal {
         if wanted <= start {
             return;
         }
-        if self.punch(start, wanted) {
-            self.start.store(wanted, Ordering::Release);
+        // First, so that no caller reads freed bytes.
+        self.start.store(wanted, Ordering::Release);
+        if !self.punch(start, wanted) {
+            self.start.store(start, Ordering::Release);
         }
     }
 
@@ -420,6 +431,19 @@ mod tests {
         assert_eq!((next.start(), next.end()), (start, 1024 * 1024));
         next.forget_before(1024 * 1024);
         assert_eq!(adopted(&next).start(), 1024 * 1024);
+    }
+
+    #[test]
+    fn the_last_bytes_are_read_as_far_as_they_are_kept() {
+        let journal = Journal::new("test").expect("a journal");
+        journal.append(&vec![b'x'; 300_000]).expect("taken");
+        journal.append(b"end").expect("taken");
+        assert_eq!(journal.last(4).expect("kept"), b"xend");
+        assert_eq!(journal.last(1 << 30).expect("kept").len(), 300_003);
+        journal.forget_before(200_000);
+        let kept = usize::try_from(journal.kept_bytes()).expect("small");
+        assert!(kept < 300_003);
+        assert_eq!(journal.last(1 << 30).expect("kept").len(), kept);
     }
 
     #[test]
