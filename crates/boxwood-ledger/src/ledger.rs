@@ -1,6 +1,6 @@
 //! The public interface of the ledger.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::ended_sessions::EndedSessions;
 use crate::store::{Note, Store};
 use crate::thread::{self, Message};
-use crate::{End, Lease, LedgerError, OpenError, Opened, Row};
+use crate::{End, LedgerError, OpenError, Opened, Row};
 
 /// Clones are the same ledger. The database closes with the last of them.
 #[derive(Clone)]
@@ -29,16 +29,14 @@ impl Ledger {
     /// Opens the ledger at `path`. Creates a missing one, and replaces an unreadable one.
     pub async fn open(path: &Path) -> Result<(Self, Opened), OpenError> {
         let (answer, opened) = oneshot::channel();
-        let place: PathBuf = path.to_owned();
-        thread::spawn(move || Store::open(&place), answer)
-            .map_err(|source| OpenError::Thread { source })?;
-        let (messages, initial) = opened.await.map_err(|_| OpenError::Thread {
+        thread::spawn(path.to_owned(), answer).map_err(|source| OpenError::Thread { source })?;
+        let (messages, contents) = opened.await.map_err(|_| OpenError::Thread {
             source: std::io::Error::other("it ended while it opened the ledger"),
         })??;
         let mut ended = EndedSessions::default();
-        initial.ends.into_iter().for_each(|end| ended.add(end));
-        let ledger = Self::new(initial.next_incarnation, ended, Some(messages));
-        Ok((ledger, initial.opened))
+        contents.ends.into_iter().for_each(|end| ended.add(end));
+        let ledger = Self::new(contents.next_incarnation, ended, Some(messages));
+        Ok((ledger, contents.opened))
     }
 
     /// A ledger without a file, for boxes that end with this process.
@@ -67,14 +65,10 @@ impl Ledger {
     /// Adds a box before it starts. After an error it must not start. A second call for the same incarnation replaces
     /// the row.
     pub async fn insert(&self, row: Row) -> Result<(), LedgerError> {
-        match self.ask(move |store| store.insert(&row)).await {
-            Some(written) => written,
-            None if self.0.messages.is_some() => Err(LedgerError::Closed),
-            None => Ok(()),
-        }
+        self.try_ask(move |store| store.insert(&row)).await
     }
 
-    /// Adds a running box that is missing in the ledger.
+    /// Adds a running box that this daemon has adopted, or replaces its row.
     pub fn restore(&self, row: Row) {
         let next = row.incarnation.saturating_add(1);
         self.0.next_incarnation.fetch_max(next, Ordering::Relaxed);
@@ -88,15 +82,6 @@ impl Ledger {
         let _ = self
             .ask(move |store| store.note(Note::Ready(incarnation)))
             .await;
-    }
-
-    pub fn update_spec(&self, incarnation: u64, spec: String) {
-        self.note(Note::Spec(incarnation, spec));
-    }
-
-    /// This daemon has adopted the box.
-    pub fn adopt(&self, incarnation: u64, lease: Lease) {
-        self.note(Note::Leased(incarnation, lease));
     }
 
     /// The box failed to start.
@@ -119,11 +104,7 @@ impl Ledger {
 
     /// All boxes, ordered by incarnation.
     pub async fn rows(&self) -> Result<Vec<Row>, LedgerError> {
-        match self.ask(Store::rows).await {
-            Some(rows) => rows,
-            None if self.0.messages.is_some() => Err(LedgerError::Closed),
-            None => Ok(Vec::new()),
-        }
+        self.try_ask(Store::rows).await
     }
 
     /// The end of the last session with this id.
@@ -146,6 +127,18 @@ impl Ledger {
 
     fn note(&self, note: Note) {
         self.send(Message::Job(Box::new(move |store| store.note(note))));
+    }
+
+    /// Without a thread the result is empty.
+    async fn try_ask<T: Default + Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Store) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        match self.ask(work).await {
+            Some(outcome) => outcome,
+            None if self.0.messages.is_some() => Err(LedgerError::Closed),
+            None => Ok(T::default()),
+        }
     }
 
     async fn ask<T: Send + 'static>(

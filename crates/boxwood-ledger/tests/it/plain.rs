@@ -1,4 +1,4 @@
-use boxwood_ledger::{Lease, Ledger, OpenError, Opened, State};
+use boxwood_ledger::{Ledger, OpenError, Opened, State, current_boot};
 
 use crate::{as_left_by_a_killed_daemon, id, incarnations, known, open, row};
 
@@ -82,19 +82,15 @@ async fn a_second_daemon_cannot_have_it_until_the_first_has_let_go() {
 }
 
 #[tokio::test]
-async fn a_box_that_is_taken_over_is_ready_and_has_a_new_holder() {
+async fn an_adopted_box_is_ready_and_belongs_to_the_current_boot() {
     let place = tempfile::tempdir().expect("a directory");
     let (ledger, _) = open(&place.path().join("ledger.db")).await;
     ledger.insert(row(7, "s")).await.expect("written");
-    let lease = Lease {
-        life: "the-next-one".to_owned(),
-        boot: "this-boot".to_owned(),
-    };
-    ledger.adopt(7, lease.clone());
-    ledger.update_spec(7, "{}".to_owned());
-    let rows = ledger.rows().await.expect("rows");
-    assert_eq!((&rows[0].lease, rows[0].state), (&lease, State::Ready));
-    assert_eq!(rows[0].spec, "{}");
+    let mut adopted = row(7, "s");
+    adopted.boot = current_boot().to_owned();
+    adopted.state = State::Ready;
+    ledger.restore(adopted.clone());
+    assert_eq!(ledger.rows().await.expect("rows"), [adopted]);
 }
 
 #[tokio::test]

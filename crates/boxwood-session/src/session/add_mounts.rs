@@ -42,25 +42,26 @@ impl Registry {
         Found::Recreate(self.closing(&session.id), Arc::new(start_as))
     }
 
-    /// Adds the mounts of `spec` to the leased session if its box supports it.
-    pub(crate) async fn add_mounts_to(
-        self: &Arc<Self>,
-        lease: Lease,
+}
+
+impl Lease {
+    /// Adds the mounts of `spec` to the session if its box supports it.
+    pub(crate) async fn with_mounts(
+        self,
         spec: &Arc<AdmittedSpec>,
         request_mounts: &Arc<RequestMounts>,
     ) -> Result<Lease, SessionError> {
-        let session = &lease.session;
+        let session = &self.session;
         if session.mounts.has_all(&session.spec, spec, request_mounts)
             || !session.mounts.may_grow()
             || !session.backend.capabilities().live_mounts
         {
-            return Ok(lease);
+            return Ok(self);
         }
         let (spec, request_mounts) = (Arc::clone(spec), Arc::clone(request_mounts));
-        let ledger = self.ledger.clone();
         // In a task, so that a mount is recorded even if the caller disconnects.
         let joining = tokio::spawn(async move {
-            let session = &lease.session;
+            let session = &self.session;
             let (living, sandbox) = (&session.spec, &*session.sandbox);
             let joined = session
                 .mounts
@@ -70,13 +71,12 @@ impl Registry {
             if let Err(error) = session.write_record().await {
                 tracing::warn!(session = %session.id, %error, "failed to record the new mounts of a box; they are lost after a restart");
             }
-            ledger.update_spec(session.incarnation, session.spec_text());
             joined
                 .map_err(|source| {
                     tracing::warn!(session = %session.id, error = %source, "failed to add a mount to a running box");
                     session.mount_failed(source)
                 })
-                .map(|()| lease)
+                .map(|()| self)
         });
         joining.await.unwrap_or(Err(SessionError::Internal {
             step: "adding mounts to a running box",

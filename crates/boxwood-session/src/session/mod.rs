@@ -202,14 +202,6 @@ impl Session {
         }
     }
 
-    /// The current spec for the ledger.
-    pub(crate) fn spec_text(&self) -> String {
-        let (mounts, _) = self.mounts.record();
-        let now = self.spec_record.with_mounts(mounts);
-        // Cannot fail, because the same value was serialised at creation.
-        serde_json::to_string(&now).unwrap_or_default()
-    }
-
     /// Writes the record that the box keeps for the next daemon.
     pub(crate) async fn write_record(&self) -> Result<(), SessionError> {
         let _alone = self.writing_record.lock().await;

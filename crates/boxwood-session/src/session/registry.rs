@@ -97,7 +97,7 @@ impl Registry {
                 Found::Lease(lease) => {
                     let session = Arc::clone(&lease.session);
                     let joined = match lease.awake().await {
-                        Ok(lease) => self.add_mounts_to(lease, spec, &request_mounts).await,
+                        Ok(lease) => lease.with_mounts(spec, &request_mounts).await,
                         Err(error) => Err(error),
                     };
                     match joined {
