@@ -38,9 +38,9 @@ impl Note {
         match self {
             Self::Restored(row) => row.incarnation,
             Self::Ended(end) => end.incarnation,
-            Self::Begun(incarnation)
-            | Self::Ready(incarnation)
-            | Self::Forgotten(incarnation) => *incarnation,
+            Self::Begun(incarnation) | Self::Ready(incarnation) | Self::Forgotten(incarnation) => {
+                *incarnation
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::admission::{Budget, Load, StartPermit};
 use crate::backends::Backends;
 use crate::events::EventStream;
 use crate::exec::captured;
-use crate::exec::streamed::{self, Resume, StreamedExec, Streaming};
+use crate::exec::streamed::{self, Resume, StreamedExec};
 use crate::managed::{self, Attachable, Replace};
 use crate::quota::{self, Writer};
 use crate::recovery::Recovery;
@@ -138,7 +138,7 @@ impl Sessions {
         loop {
             let (record, _permit) = self.begin_exec(self.lease(&spec).await?).await?;
             let session = Arc::clone(record.session());
-            match self.run_captured(record, &exec).await {
+            match captured::run(record, &exec, &self.registry).await {
                 // The box died before the command was started, so the command can be retried.
                 Err(SessionError::Gone { .. }) if !retried => {
                     retried = true;
@@ -155,20 +155,7 @@ impl Sessions {
         check_command(&exec)?;
         let lease = self.registry.existing(self.handle(spec.session())).await?;
         let (record, _permit) = self.begin_exec(lease).await?;
-        self.run_captured(record, &exec).await
-    }
-
-    async fn run_captured(
-        &self,
-        record: ExecRecord,
-        exec: &AdmittedExec,
-    ) -> Result<ExecResult, SessionError> {
-        let session = Arc::clone(record.session());
-        let done = captured::run(record, exec, &self.registry.room()).await?;
-        if done.unkillable {
-            self.registry.close_unkillable(&session);
-        }
-        Ok(done.result)
+        captured::run(record, &exec, &self.registry).await
     }
 
     /// Like [`Sessions::exec`] with streamed input and output.
@@ -204,12 +191,6 @@ impl Sessions {
     ) -> Result<StreamedExec, SessionError> {
         let Admission { spec, exec } = admission;
         let spec = Arc::new(spec);
-        let limits = self.registry.settings.replay;
-        let how = Streaming {
-            stdio,
-            resume,
-            limits,
-        };
         let mut retried = false;
         loop {
             // The start permit is released when the command has started.
@@ -222,9 +203,8 @@ impl Sessions {
                     what: format!("the {} backend has no terminals", backend.name()),
                 });
             }
-            let (registry, broken) = (Arc::clone(&self.registry), Arc::clone(&session));
-            let unkillable = move || registry.close_unkillable(&broken);
-            match streamed::start(record, &exec, argv.clone(), how, unkillable).await {
+            let (argv, how) = (argv.clone(), (stdio, resume));
+            match streamed::start(record, &exec, argv, how, &self.registry).await {
                 Err(SessionError::Gone { .. }) if !retried => {
                     retried = true;
                     self.registry.close_dead(&session);

@@ -183,7 +183,11 @@ fn set_pragmas(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "normal")
 }
 
-fn start(path: &Path, connection: Connection, opened: Opened) -> rusqlite::Result<(Store, Contents)> {
+fn start(
+    path: &Path,
+    connection: Connection,
+    opened: Opened,
+) -> rusqlite::Result<(Store, Contents)> {
     let written: Option<u64> = connection.query_row(
         "SELECT max(value) FROM (
              SELECT value FROM meta WHERE name = ?1

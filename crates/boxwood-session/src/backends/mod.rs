@@ -195,7 +195,9 @@ impl Backends {
             .partition(|member| member.fault().is_some());
         if !hopeful.is_empty() {
             // They are used again once a probe succeeds.
-            failing.iter().for_each(|member| member.probe_in_background());
+            failing
+                .iter()
+                .for_each(|member| member.probe_in_background());
         }
         let mut refused = None;
         for (index, member) in hopeful.iter().chain(&failing).enumerate() {

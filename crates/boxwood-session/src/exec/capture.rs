@@ -9,11 +9,7 @@ pub(crate) fn halves(limit: usize) -> (usize, usize) {
 }
 
 /// The text of a stream of `total_bytes`, of which the first and the last ones are kept.
-pub(crate) fn text_of(
-    mut head: Vec<u8>,
-    tail: &[u8],
-    total_bytes: u64,
-) -> (String, StreamCapture) {
+pub(crate) fn text_of(mut head: Vec<u8>, tail: &[u8], total_bytes: u64) -> (String, StreamCapture) {
     let kept = (head.len() + tail.len()) as u64;
     if kept >= total_bytes {
         head.extend_from_slice(tail);

@@ -11,8 +11,8 @@ use super::Managed;
 use super::logs::LOG_BYTES;
 use crate::admission::RunPermit;
 use crate::program::{
-    EndCause, EndFact, Ended, Fact, Feeder, Files, Pipes, Program, ReplayLimits, Stream,
-    exec_exit, follow, reason,
+    EndCause, EndFact, Ended, Fact, Feeder, Files, Pipes, Program, ReplayLimits, Stream, exec_exit,
+    follow, reason,
 };
 use crate::quota::KillCount;
 use crate::session::Session;

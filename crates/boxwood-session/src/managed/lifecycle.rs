@@ -1,17 +1,15 @@
 //! Starts, finds and stops managed processes.
 
-use std::io;
 use std::sync::Arc;
 
 use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec};
-use boxwood_backend::{Keep, SpawnError, SpawnRequest, Stdio};
+use boxwood_backend::{SpawnRequest, Stdio};
 use jiff::Timestamp;
 
 use super::follow::{Start, launch};
 use super::table::{Claim, Ticket};
 use super::{Managed, Replace};
 use crate::SessionError;
-use crate::admission::Budget;
 use crate::program::{Files, Killed, Note, spawn};
 use crate::quota;
 use crate::session::registry::Registry;
@@ -83,10 +81,12 @@ async fn start_in(
         .chain(spec.args.iter().cloned())
         .collect();
     let started_at = Timestamp::now();
-    let (files, keep) = kept(&spec, started_at, &session.budget).map_err(|source| {
-        let step = "creating its journals".to_owned();
-        session.spawn_failed(SpawnError::Step { step, source })
-    })?;
+    let note = Note::Managed {
+        spec: spec.clone(),
+        started_at,
+    };
+    let kept = Files::new(&session.budget).and_then(|files| Ok((note.keep(files.all())?, files)));
+    let (keep, files) = kept.map_err(|error| session.not_kept(error))?;
     let request = SpawnRequest {
         argv,
         env: spec.env.clone(),
@@ -111,19 +111,6 @@ async fn start_in(
     let info = managed.info();
     ticket.fill(managed);
     Ok(info)
-}
-
-fn kept(spec: &ProcessSpec, started_at: Timestamp, budget: &Budget) -> io::Result<(Files, Keep)> {
-    let files = Files::new(budget)?;
-    let note = Note::Managed {
-        spec: spec.clone(),
-        started_at,
-    };
-    let keep = Keep {
-        note: note.bytes()?,
-        files: files.all(),
-    };
-    Ok((files, keep))
 }
 
 /// Stops the process, and removes the session if that fails.

@@ -31,7 +31,7 @@ pub(crate) use follow::{Ended, Stop, follow};
 pub(crate) use input::{Feeder, Stdin, feed};
 pub(crate) use journal::{Journal, wrong};
 pub(crate) use kill::{KillOnDrop, Killed, SIGKILL, SIGTERM, kill_later, kill_tree, scope_of};
-pub(crate) use notes::{BootTime, ExecNote, KindNote, Note, shown};
+pub(crate) use notes::{BootTime, ExecNote, KindNote, Note, StdioNote, Streaming, shown};
 pub(crate) use output_queue::OutputQueue;
 pub(crate) use pipes::{Pipes, Stream};
 pub(crate) use read_rate::ReadRate;

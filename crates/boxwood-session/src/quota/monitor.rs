@@ -74,7 +74,7 @@ async fn check_limit(session: &Session, directory: &Directory, killed_at: &mut u
         *killed_at = 0;
         return;
     };
-    let runs = session.processes.any_running() || !session.execs.all_running().is_empty();
+    let runs = session.processes.any_running() || !session.execs.running().is_empty();
     if runs || over.used > *killed_at {
         tracing::info!(
             session = %session.id, used = over.used, limit = over.limit,
@@ -109,7 +109,7 @@ async fn kill(session: &Session) {
     let _counted = CountKill::begin(&session.quota);
     if let Err(error) = session.sandbox.kill_all().await {
         tracing::warn!(session = %session.id, %error, "failed to kill all programs of a box at once");
-        for exec in session.execs.all_running() {
+        for exec in session.execs.running() {
             kill_later(Arc::clone(&exec.control));
         }
         let managed = session.processes.all();

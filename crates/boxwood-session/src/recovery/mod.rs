@@ -251,7 +251,13 @@ async fn take(candidate: &Candidate) -> Result<Taken, Refusal> {
         Err(_elapsed) => Refusal::final_one(NO_ANSWER),
     };
     let BoxHandle { backend, name, .. } = handle;
-    tracing::info!(backend, name, why = refusal.why, again = refusal.again, "a box was not adopted");
+    tracing::info!(
+        backend,
+        name,
+        why = refusal.why,
+        again = refusal.again,
+        "a box was not adopted"
+    );
     Err(refusal)
 }
 

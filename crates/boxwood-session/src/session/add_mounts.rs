@@ -41,7 +41,6 @@ impl Registry {
         self.close_if(session, Ending::Asked, why, Session::is_idle);
         Found::Recreate(self.closing(&session.id), Arc::new(start_as))
     }
-
 }
 
 impl Lease {

@@ -14,6 +14,7 @@ pub(crate) mod start;
 pub(crate) mod state;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -183,6 +184,12 @@ impl Session {
         }
     }
 
+    /// Error for a program whose journals could not be created.
+    pub(crate) fn not_kept(&self, source: io::Error) -> SessionError {
+        let step = "creating its journals".to_owned();
+        self.spawn_failed(SpawnError::Step { step, source })
+    }
+
     pub(crate) fn file_failed(&self, error: FileError) -> SessionError {
         match error {
             FileError::Gone => self.gone(),
@@ -291,7 +298,12 @@ impl Session {
         SessionDetail {
             managed_process: main.cloned(),
             managed_processes,
-            execs: self.execs.running(),
+            execs: self
+                .execs
+                .running()
+                .iter()
+                .map(|exec| exec.info())
+                .collect(),
             ..self.outline()
         }
     }

@@ -15,7 +15,6 @@ use tokio::sync::watch;
 use crate::admission::Gate;
 use crate::backends::Backends;
 use crate::events::Events;
-use crate::exec::captured::Room;
 use crate::exec::table;
 use crate::session::access::Access;
 use crate::session::activity::lock;
@@ -64,14 +63,6 @@ impl Registry {
             ledger,
             slots: Mutex::default(),
             shutting_down: AtomicBool::new(false),
-        }
-    }
-
-    /// Limits of one captured exec.
-    pub(crate) fn room(&self) -> Room {
-        Room {
-            capture_bytes: self.settings.capture_bytes,
-            budget: self.gate.budget.clone(),
         }
     }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use boxwood_backend::{Scope, Stdio, TerminalSize};
+use boxwood_backend::{Scope, TerminalSize};
 use bytes::Bytes;
 
 use super::{ExecEvent, Streamed};
 use crate::SessionError;
-use crate::program::{SIGKILL, scope_of};
+use crate::program::{SIGKILL, StdioNote, scope_of};
 
 /// Maximum of one event.
 const EVENT_BYTES: usize = 64 * 1024;
@@ -114,16 +114,16 @@ impl StreamedExec {
     }
 
     fn check_stdin(&self) -> Result<(), SessionError> {
-        match self.exec.stdio {
-            Stdio::Output => Err(SessionError::InputClosed),
-            Stdio::Pipes | Stdio::Terminal(_) => Ok(()),
+        match self.exec.streaming.stdio {
+            StdioNote::Output => Err(SessionError::InputClosed),
+            StdioNote::Pipes | StdioNote::Terminal => Ok(()),
         }
     }
 
     /// Signals that end a program are sent to all its children too, on a terminal to the foreground group.
     pub async fn signal(&self, signal: i32) -> Result<(), SessionError> {
-        let scope = match self.exec.stdio {
-            Stdio::Terminal(_) if signal != SIGKILL => Scope::Process,
+        let scope = match self.exec.streaming.stdio {
+            StdioNote::Terminal if signal != SIGKILL => Scope::Process,
             _ => scope_of(signal),
         };
         let program = &self.exec.program;

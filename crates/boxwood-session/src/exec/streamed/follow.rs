@@ -6,12 +6,13 @@ use boxwood_api::ExecExit;
 use jiff::Timestamp;
 use tokio::time::{sleep, timeout};
 
-use super::{Resume, Streamed};
+use super::Streamed;
 use crate::exec::captured::{cancelled, end_of, timed_out};
-use crate::exec::table::Listed;
+use crate::exec::table::{Listed, Outcome};
 use crate::program::{BootTime, EndFact, Ended, Fact, Feeder, Pipes, Stop, follow};
 use crate::quota;
 use crate::session::ExecRecord;
+use crate::session::registry::Registry;
 
 /// What an earlier daemon recorded.
 #[derive(Clone, Debug, Default)]
@@ -28,15 +29,16 @@ pub(super) struct Task {
     pub(super) pipes: Pipes,
     pub(super) feeder: Feeder,
     pub(super) known: Known,
+    pub(super) registry: Arc<Registry>,
 }
 
 impl Task {
-    pub(super) fn spawn(self, unkillable: impl FnOnce() + Send + 'static) {
+    pub(super) fn spawn(self) {
         let detach = self.record.session().execs.detach_signal();
-        tokio::spawn(async move { detach.until(self.run(unkillable)).await });
+        tokio::spawn(async move { detach.until(self.run()).await });
     }
 
-    async fn run(self, unkillable: impl FnOnce()) {
+    async fn run(self) {
         let Self {
             exec,
             record,
@@ -44,6 +46,7 @@ impl Task {
             mut pipes,
             feeder,
             known,
+            registry,
         } = self;
         let session = Arc::clone(record.session());
         let exit = if let Some(exit) = known.ended {
@@ -56,7 +59,7 @@ impl Task {
             let stop = exec.stop(known.abandoned);
             let ended = follow(control, &mut pipes, Some(feeder), stop, |_, _| {}).await;
             if ended.is_unkillable() {
-                unkillable();
+                registry.close_unkillable(&session);
             }
             let mut exit = match &ended {
                 Ended::Exited(_) if known.timed_out => timed_out(),
@@ -73,8 +76,8 @@ impl Task {
         }));
         pipes.discard_rest();
         exec.exit.get_or_init(|| exit.clone());
-        if exec.adopted || exec.resume == Resume::Allowed {
-            listed.remember_streamed(exit, &exec, session.backend.name());
+        if exec.adopted || exec.is_resumable() {
+            listed.remember(exit, Outcome::Streamed(Arc::clone(&exec)));
         } else {
             drop(listed);
         }
@@ -109,7 +112,7 @@ impl Streamed {
         }
         loop {
             let _ = client.wait_for(Option::is_none).await;
-            if self.resume == Resume::Never {
+            if !self.is_resumable() {
                 return;
             }
             let returned = client.wait_for(Option::is_some);

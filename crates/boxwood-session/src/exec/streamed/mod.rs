@@ -12,18 +12,17 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use boxwood_api::{ExecExit, ExecResult, Reason, SessionId};
-use boxwood_backend::Stdio;
 use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::SessionError;
 use crate::exec::capture::text_of;
 use crate::exec::captured;
-use crate::program::{ExecNote, Journal, Program, Since, exec_exit};
+use crate::program::{ExecNote, Journal, Program, Since, Streaming, exec_exit};
 use crate::session::activity::lock;
 
 pub use client::StreamedExec;
-pub(crate) use start::{Streaming, adopt, start};
+pub(crate) use start::{adopt, start};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExecEvent {
@@ -45,13 +44,14 @@ pub enum Resume {
 
 /// A streamed exec, running or ended.
 pub(crate) struct Streamed {
+    pub(crate) session: SessionId,
+    backend: &'static str,
     pub(crate) note: ExecNote,
     pub(crate) adopted: bool,
     pub(crate) program: Program,
-    resume: Resume,
+    streaming: Streaming,
     /// How long it runs without a client.
     resume_grace: Duration,
-    stdio: Stdio,
     /// Number of the attached client in the queue of stdout.
     client: watch::Sender<Option<u64>>,
     /// Held while a client attaches to both streams.
@@ -61,7 +61,7 @@ pub(crate) struct Streamed {
 
 impl Streamed {
     pub(crate) fn is_resumable(&self) -> bool {
-        self.resume == Resume::Allowed
+        self.streaming.resumable
     }
 
     pub(crate) fn is_attached(&self) -> bool {
@@ -78,7 +78,7 @@ impl Streamed {
     }
 
     /// Returns the result of an ended command, with the output that is still kept.
-    pub(crate) fn result(&self, session: &SessionId, backend: String) -> ExecResult {
+    pub(crate) fn result(&self) -> ExecResult {
         let outputs = self.journals().map(|journal| {
             let kept = journal.read(journal.start(), usize::MAX);
             let kept = kept.unwrap_or_else(|error| {
@@ -88,7 +88,13 @@ impl Streamed {
             });
             text_of(Vec::new(), &kept, journal.end())
         });
-        captured::result(session, backend, &self.note, self.exit(), outputs)
+        captured::result(
+            &self.session,
+            self.backend,
+            &self.note,
+            self.exit(),
+            outputs,
+        )
     }
 
     /// Set before the command is listed as ended and before clients have read all of its output.
@@ -103,7 +109,7 @@ impl Streamed {
         stdout: Since,
         stderr: Since,
     ) -> Result<StreamedExec, SessionError> {
-        if self.resume == Resume::Never && !self.adopted {
+        if !self.is_resumable() && !self.adopted {
             return Err(SessionError::Invalid {
                 what: format!("command {} was not started as resumable", self.note.exec_id),
             });

@@ -8,8 +8,8 @@ use boxwood_api::{
 };
 use boxwood_ledger::Ledger;
 use boxwood_session::{
-    Attachment, Backends, ExecEvent, Replace, Resume, Sessions, Settings, ShutdownBoxes,
-    Since, Stdio, StreamedExec,
+    Attachment, Backends, ExecEvent, Replace, Resume, Sessions, Settings, ShutdownBoxes, Since,
+    Stdio, StreamedExec,
 };
 use boxwood_test_support::FakeHost;
 
