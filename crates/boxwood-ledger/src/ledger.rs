@@ -1,5 +1,6 @@
 //! The public interface of the ledger.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -9,8 +10,7 @@ use boxwood_api::SessionId;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use crate::ended_sessions::EndedSessions;
-use crate::store::{Note, Store};
+use crate::store::{MAX_ENDED, Note, Store};
 use crate::thread::{self, Message};
 use crate::{End, LedgerError, OpenError, Opened, Row};
 
@@ -20,7 +20,8 @@ pub struct Ledger(Arc<Inner>);
 
 struct Inner {
     next_incarnation: AtomicU64,
-    ended: Mutex<EndedSessions>,
+    /// Oldest first.
+    ended: Mutex<VecDeque<End>>,
     /// `None`: nothing is written anywhere.
     messages: Option<Sender<Message>>,
 }
@@ -33,21 +34,21 @@ impl Ledger {
         let (messages, contents) = opened.await.map_err(|_| OpenError::Thread {
             source: std::io::Error::other("it ended while it opened the ledger"),
         })??;
-        let mut ended = EndedSessions::default();
-        contents.ends.into_iter().for_each(|end| ended.add(end));
-        let ledger = Self::new(contents.next_incarnation, ended, Some(messages));
+        let ledger = Self::new(contents.next_incarnation, Some(messages));
+        let ends = contents.ends.into_iter();
+        ends.for_each(|end| ledger.add_ended(end));
         Ok((ledger, contents.opened))
     }
 
     /// A ledger without a file, for boxes that end with this process.
     pub fn in_memory() -> Self {
-        Self::new(1, EndedSessions::default(), None)
+        Self::new(1, None)
     }
 
-    fn new(next_incarnation: u64, ended: EndedSessions, messages: Option<Sender<Message>>) -> Self {
+    fn new(next_incarnation: u64, messages: Option<Sender<Message>>) -> Self {
         Self(Arc::new(Inner {
             next_incarnation: AtomicU64::new(next_incarnation),
-            ended: Mutex::new(ended),
+            ended: Mutex::default(),
             messages,
         }))
     }
@@ -97,7 +98,7 @@ impl Ledger {
             why: why.to_owned(),
             at: Timestamp::now(),
         };
-        self.ended_sessions().add(end.clone());
+        self.add_ended(end.clone());
         // The thread has logged why it ended.
         let _ = self.ask(move |store| store.note(Note::Ended(end))).await;
     }
@@ -107,14 +108,11 @@ impl Ledger {
         self.try_ask(Store::rows).await
     }
 
-    /// The end of the last session with this id.
-    pub fn ended(&self, session: &SessionId) -> Option<End> {
-        self.ended_sessions().of(session).cloned()
-    }
-
     /// The end of this incarnation.
     pub fn end_of(&self, session: &SessionId, incarnation: u64) -> Option<End> {
-        self.ended_sessions().at(session, incarnation).cloned()
+        let ended = self.ended_sessions();
+        let same = |end: &&End| end.incarnation == incarnation && end.session == *session;
+        ended.iter().rev().find(same).cloned()
     }
 
     /// Returns when the file is closed. Later changes are lost.
@@ -160,7 +158,15 @@ impl Ledger {
         }
     }
 
-    fn ended_sessions(&self) -> MutexGuard<'_, EndedSessions> {
+    fn add_ended(&self, end: End) {
+        let mut ended = self.ended_sessions();
+        ended.push_back(end);
+        if ended.len() > MAX_ENDED {
+            ended.pop_front();
+        }
+    }
+
+    fn ended_sessions(&self) -> MutexGuard<'_, VecDeque<End>> {
         self.0.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

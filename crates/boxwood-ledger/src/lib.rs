@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 mod boot;
-mod ended_sessions;
 mod error;
 mod ledger;
 mod schema;

@@ -12,11 +12,13 @@ use boxwood_api::SessionId;
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use crate::ended_sessions::MAX_ENDED;
 use crate::error::LedgerError;
 use crate::{End, Row, State};
 
 pub(crate) use opening::Contents;
+
+/// Ended sessions that are kept, in memory and on disk. Older ones are dropped.
+pub(crate) const MAX_ENDED: usize = 4096;
 
 const NEXT_INCARNATION: &str = "next_incarnation";
 

@@ -16,6 +16,8 @@ use crate::admission::Busy;
 /// Reason of a session whose box died.
 pub(crate) const DIED: &str = "its box has died";
 
+pub(crate) type Result<T, E = SessionError> = std::result::Result<T, E>;
+
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {

@@ -20,6 +20,7 @@ mod warm_pool;
 
 pub use admission::{Budget, Busy, Held, Load, LoadLimits};
 pub use backends::{Backends, Candidate, Choice};
+pub(crate) use error::Result;
 pub use error::SessionError;
 pub use events::EventStream;
 pub use exec::streamed::{ExecEvent, Resume, StreamedExec};

@@ -25,7 +25,7 @@ use crate::session::reaper;
 use crate::session::registry::Registry;
 use crate::session::{ExecRecord, Handle, Lease};
 use crate::warm_pool::{self, WarmPoolSpec};
-use crate::{SessionError, Settings, ShutdownBoxes};
+use crate::{Result, SessionError, Settings, ShutdownBoxes};
 
 /// All sessions of one daemon. Clones share them.
 #[derive(Clone)]
@@ -124,13 +124,13 @@ impl Sessions {
         &self.registry.backends
     }
 
-    pub async fn get_or_create(&self, spec: AdmittedSpec) -> Result<SessionInfo, SessionError> {
+    pub async fn get_or_create(&self, spec: AdmittedSpec) -> Result<SessionInfo> {
         Ok(self.lease(&Arc::new(spec)).await?.session.info())
     }
 
     /// Runs one command with `/bin/sh -c` and waits for it. Creates the session if it is missing.
     /// Dropping the future kills the command and its children.
-    pub async fn exec(&self, admission: Admission) -> Result<ExecResult, SessionError> {
+    pub async fn exec(&self, admission: Admission) -> Result<ExecResult> {
         let Admission { spec, exec } = admission;
         check_command(&exec)?;
         let spec = Arc::new(spec);
@@ -150,7 +150,7 @@ impl Sessions {
     }
 
     /// Like [`Sessions::exec`] in an existing session.
-    pub async fn exec_existing(&self, admission: Admission) -> Result<ExecResult, SessionError> {
+    pub async fn exec_existing(&self, admission: Admission) -> Result<ExecResult> {
         let Admission { spec, exec } = admission;
         check_command(&exec)?;
         let lease = self.registry.existing(self.handle(spec.session())).await?;
@@ -164,7 +164,7 @@ impl Sessions {
         admission: Admission,
         stdio: Stdio,
         resume: Resume,
-    ) -> Result<StreamedExec, SessionError> {
+    ) -> Result<StreamedExec> {
         check_command(&admission.exec)?;
         let argv = captured::shell(&admission.exec);
         self.stream_program(admission, argv, stdio, resume).await
@@ -177,7 +177,7 @@ impl Sessions {
         argv: Vec<String>,
         stdio: Stdio,
         resume: Resume,
-    ) -> Result<StreamedExec, SessionError> {
+    ) -> Result<StreamedExec> {
         managed::check_argv(&argv)?;
         self.stream_program(admission, argv, stdio, resume).await
     }
@@ -188,7 +188,7 @@ impl Sessions {
         argv: Vec<String>,
         stdio: Stdio,
         resume: Resume,
-    ) -> Result<StreamedExec, SessionError> {
+    ) -> Result<StreamedExec> {
         let Admission { spec, exec } = admission;
         let spec = Arc::new(spec);
         let mut retried = false;
@@ -215,14 +215,12 @@ impl Sessions {
     }
 
     /// Creates the session if it is missing.
-    async fn lease(&self, spec: &Arc<AdmittedSpec>) -> Result<Lease, SessionError> {
-        let registry = &self.registry;
-        registry
-            .get_or_create(spec, self.incarnation, self.access)
-            .await
+    async fn lease(&self, spec: &Arc<AdmittedSpec>) -> Result<Lease> {
+        let handle = self.handle(spec.session());
+        self.registry.get_or_create(spec, handle).await
     }
 
-    async fn begin_exec(&self, lease: Lease) -> Result<(ExecRecord, StartPermit), SessionError> {
+    async fn begin_exec(&self, lease: Lease) -> Result<(ExecRecord, StartPermit)> {
         let incarnation = lease.session.incarnation;
         let permit = self.registry.gate.start_permit(incarnation).await?;
         quota::before(&lease.session).await?;
@@ -254,7 +252,7 @@ impl Sessions {
     }
 
     /// For sessions of hosted servers, callers other than hosting get the session without its programs.
-    pub fn detail(&self, id: &SessionId) -> Result<SessionDetail, SessionError> {
+    pub fn detail(&self, id: &SessionId) -> Result<SessionDetail> {
         match self.registry.peek(self.handle(id)) {
             Ok(session) => Ok(session.detail()),
             Err(SessionError::Hosted { .. }) => {
@@ -269,7 +267,7 @@ impl Sessions {
     }
 
     /// Returns when the session is removed. A session that is being started is removed after its start.
-    pub async fn delete(&self, id: &SessionId, why: &str) -> Result<(), SessionError> {
+    pub async fn delete(&self, id: &SessionId, why: &str) -> Result<()> {
         self.registry.delete(self.handle(id), why).await
     }
 
@@ -278,31 +276,23 @@ impl Sessions {
         id: &SessionId,
         spec: ProcessSpec,
         replace: Replace,
-    ) -> Result<ProcessInfo, SessionError> {
+    ) -> Result<ProcessInfo> {
         managed::start(&self.registry, self.handle(id), spec, replace).await
     }
 
-    pub fn process(
-        &self,
-        id: &SessionId,
-        process: &ProcessId,
-    ) -> Result<ProcessInfo, SessionError> {
+    pub fn process(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessInfo> {
         Ok(managed::find(&self.registry, self.handle(id), process)?.info())
     }
 
     /// Sorted by process id.
-    pub fn processes(&self, id: &SessionId) -> Result<Vec<ProcessInfo>, SessionError> {
+    pub fn processes(&self, id: &SessionId) -> Result<Vec<ProcessInfo>> {
         let session = self.registry.peek(self.handle(id))?;
         Ok(session.processes.infos().into_values().collect())
     }
 
     /// Closes stdin, sends SIGTERM to the process and its children, and kills them after the grace
     /// period. The process is forgotten. Returns how it ended.
-    pub async fn stop_process(
-        &self,
-        id: &SessionId,
-        process: &ProcessId,
-    ) -> Result<ProcessInfo, SessionError> {
+    pub async fn stop_process(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessInfo> {
         managed::stop(&self.registry, self.handle(id), process).await
     }
 
@@ -311,7 +301,7 @@ impl Sessions {
         id: &SessionId,
         process: &ProcessId,
         signal: i32,
-    ) -> Result<(), SessionError> {
+    ) -> Result<()> {
         // A frozen program does not handle signals.
         let _lease = self.registry.existing(self.handle(id)).await?;
         managed::find(&self.registry, self.handle(id), process)?
@@ -320,19 +310,15 @@ impl Sessions {
     }
 
     /// Fails unless the process is running or has unread output.
-    pub fn check_attachable(
-        &self,
-        id: &SessionId,
-        process: &ProcessId,
-    ) -> Result<Attachable, SessionError> {
+    pub fn check_attachable(&self, id: &SessionId, process: &ProcessId) -> Result<Attachable> {
         Attachable::new(managed::find(&self.registry, self.handle(id), process)?)
     }
 
-    pub fn logs(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessLogs, SessionError> {
+    pub fn logs(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessLogs> {
         Ok(managed::find(&self.registry, self.handle(id), process)?.logs())
     }
 
-    pub async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer, SessionError> {
+    pub async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer> {
         self.file_by(Writer::Client, id, call).await
     }
 
@@ -341,7 +327,7 @@ impl Sessions {
         writer: Writer,
         id: &SessionId,
         call: FileCall,
-    ) -> Result<FileAnswer, SessionError> {
+    ) -> Result<FileAnswer> {
         let lease = self.registry.existing(self.handle(id)).await?;
         let _permit = self
             .registry
@@ -358,7 +344,7 @@ impl Sessions {
 
     /// Fails if the workspace is over its quota. For writers that keep a file open, because the quota
     /// was checked when it was opened.
-    pub async fn check_room(&self, id: &SessionId) -> Result<(), SessionError> {
+    pub async fn check_room(&self, id: &SessionId) -> Result<()> {
         let lease = self.registry.existing(self.handle(id)).await?;
         quota::before_write(&lease.session, Writer::Client).await
     }
@@ -430,7 +416,7 @@ impl Sessions {
     }
 }
 
-fn check_command(exec: &AdmittedExec) -> Result<(), SessionError> {
+fn check_command(exec: &AdmittedExec) -> Result<()> {
     if exec.cmd().trim().is_empty() {
         return Err(SessionError::invalid("cmd must not be empty"));
     }

@@ -111,7 +111,7 @@ fn a_ledger_on_a_full_disk_is_opened_and_read() {
         let ledger = known(&ledger_on(&disk)).await;
         assert!(incarnations(&ledger).await.contains(&1));
         ledger.end(&id("s"), 1, "deleted").await;
-        assert!(ledger.ended(&id("s")).is_some());
+        assert!(ledger.end_of(&id("s"), 1).is_some());
     });
 }
 

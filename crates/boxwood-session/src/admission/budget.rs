@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Busy;
-use crate::SessionError;
+use crate::{Result, SessionError};
 
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Inner>);
@@ -37,7 +37,7 @@ impl Budget {
     }
 
     /// Fails if the budget is used up.
-    pub fn check(&self) -> Result<(), SessionError> {
+    pub fn check(&self) -> Result<()> {
         if self.used() < self.0.limit {
             Ok(())
         } else {
@@ -85,7 +85,7 @@ pub struct Held {
 
 impl Held {
     /// For new work: fails if the budget is used up.
-    pub fn take(&mut self, bytes: usize) -> Result<(), SessionError> {
+    pub fn take(&mut self, bytes: usize) -> Result<()> {
         if self.budget.grow(bytes, self.budget.0.limit) {
             self.bytes += bytes;
             Ok(())

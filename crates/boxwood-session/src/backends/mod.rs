@@ -13,7 +13,7 @@ use boxwood_backend::{Backend, Progress, Sandbox, StartError, StartRecorder};
 use boxwood_policy::AdmittedSpec;
 use futures_util::future::join_all;
 
-use crate::SessionError;
+use crate::{Result, SessionError};
 pub use candidate::Candidate;
 use candidate::Fault;
 
@@ -85,7 +85,7 @@ impl Backends {
 
     /// Returns true if there is a backend with that name, available or not. `auto` and `local` always
     /// exist.
-    pub fn check(&self, name: &str) -> Result<(), SessionError> {
+    pub fn check(&self, name: &str) -> Result<()> {
         self.among(&Choice::new(name)).map(drop)
     }
 
@@ -96,7 +96,7 @@ impl Backends {
     }
 
     /// Returns the backend with that name, available or not.
-    pub fn find(&self, name: &str) -> Result<Arc<dyn Backend>, SessionError> {
+    pub fn find(&self, name: &str) -> Result<Arc<dyn Backend>> {
         let wanted = Choice::Named(name.trim().to_owned());
         let member = self.among(&wanted)?.first().copied();
         member
@@ -159,7 +159,7 @@ impl Backends {
     }
 
     /// Fails if no box of this spec could be started. Probes until one backend is available.
-    pub async fn probe_for_box(&self, spec: &AdmittedSpec) -> Result<(), SessionError> {
+    pub async fn probe_for_box(&self, spec: &AdmittedSpec) -> Result<()> {
         let choice = self.choice_of(spec);
         self.among(&choice)?;
         if self.probe_for(&choice).await {
@@ -186,7 +186,7 @@ impl Backends {
         spec: &AdmittedSpec,
         progress: &Progress,
         recorder: &StartRecorder,
-    ) -> Result<Begun, SessionError> {
+    ) -> Result<Begun> {
         let choice = self.choice_of(spec);
         let members = self.among(&choice)?;
         let is_only = members.len() == 1;
@@ -225,7 +225,7 @@ impl Backends {
         join_all(living.iter().map(|backend| backend.shutdown())).await;
     }
 
-    fn among(&self, choice: &Choice) -> Result<Vec<&Arc<Candidate>>, SessionError> {
+    fn among(&self, choice: &Choice) -> Result<Vec<&Arc<Candidate>>> {
         let wanted = |member: &&Arc<Candidate>| match choice {
             Choice::Auto => true,
             Choice::Local => member.is_local,
@@ -280,7 +280,7 @@ pub(crate) struct Begun {
     pub(crate) spec: Arc<AdmittedSpec>,
 }
 
-fn begun(outcome: Result<Begun, StartError>) -> Result<Begun, SessionError> {
+fn begun(outcome: Result<Begun, StartError>) -> Result<Begun> {
     outcome.map_err(|source| SessionError::Start {
         source: Arc::new(source),
     })

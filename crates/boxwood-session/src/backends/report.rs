@@ -7,7 +7,7 @@ use boxwood_backend::{Finding, Outcome};
 use futures_util::future::join_all;
 
 use super::{Backends, Candidate, Choice};
-use crate::SessionError;
+use crate::Result;
 
 impl Backends {
     /// All backends in order, probed in parallel.
@@ -45,7 +45,7 @@ impl Backends {
 
     /// All details of one backend from a new probe: the named one, or that of a request without fields.
     /// Also whether the others are available.
-    pub async fn doctor(&self, name: Option<&str>) -> Result<DoctorReport, SessionError> {
+    pub async fn doctor(&self, name: Option<&str>) -> Result<DoctorReport> {
         let choice = name.map_or_else(|| self.usual.clone(), Choice::new);
         let members = self.among(&choice)?;
         let backends = self.survey().await;

@@ -14,7 +14,7 @@ use boxwood_policy::{AdmittedExec, AdmittedSpec};
 use jiff::Timestamp;
 use tokio::time::{Sleep, sleep};
 
-use crate::SessionError;
+use crate::Result;
 use crate::admission::Held;
 use crate::exec::captured_streams::CapturedStreams;
 use crate::exec::table::{Outcome, Running};
@@ -68,7 +68,7 @@ pub(crate) async fn run(
     record: ExecRecord,
     exec: &AdmittedExec,
     registry: &Arc<Registry>,
-) -> Result<ExecResult, SessionError> {
+) -> Result<ExecResult> {
     let stdio = if exec.stdin().is_some() {
         Stdio::Pipes
     } else {

@@ -14,10 +14,10 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::SessionError;
 use crate::exec::streamed::Streamed;
 use crate::program::{DetachSignal, ExecNote, Journal, KindNote, SIGKILL};
 use crate::session::activity::lock;
+use crate::{Result, SessionError};
 
 /// Ended execs that are kept per session; the oldest are removed first.
 const REMEMBERED: usize = 64;
@@ -120,7 +120,7 @@ impl Running {
     }
 
     /// Kills the command and its children, and returns when it has ended.
-    pub(crate) async fn kill(&self) -> Result<(), SessionError> {
+    pub(crate) async fn kill(&self) -> Result<()> {
         // First, because the end may be observed before this call returns.
         self.signalled.store(true, Ordering::Release);
         if let Some(exec) = &self.streamed {

@@ -1,50 +1,28 @@
 //! The client of a managed process.
 
-use std::pin::Pin;
+use std::future::ready;
 use std::sync::Arc;
 
 use boxwood_api::ProcessExit;
+use boxwood_backend::BoxFuture;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::Managed;
-use crate::SessionError;
+use crate::Result;
 use crate::program::Since;
 use crate::session::activity::Use;
 
 /// A place in the queue of clients of a process. Clients are attached in the order of these.
 pub struct Attachable {
     managed: Arc<Managed>,
-    place: Place,
-}
-
-enum Place {
-    First(OwnedSemaphorePermit),
-    Behind(Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>),
-}
-
-impl Place {
-    fn take(managed: &Managed) -> Result<Self, AcquireError> {
-        let mut waiting = Box::pin(Arc::clone(&managed.attachment).acquire_owned());
-        // The first poll enters the queue.
-        match (&mut waiting).now_or_never() {
-            Some(permit) => permit.map(Self::First),
-            None => Ok(Self::Behind(waiting)),
-        }
-    }
-
-    async fn permit(self) -> Result<OwnedSemaphorePermit, AcquireError> {
-        match self {
-            Self::First(permit) => Ok(permit),
-            Self::Behind(waiting) => waiting.await,
-        }
-    }
+    permit: BoxFuture<'static, Result<OwnedSemaphorePermit, AcquireError>>,
 }
 
 impl Attachable {
-    pub(crate) fn new(managed: Arc<Managed>) -> Result<Self, SessionError> {
+    pub(crate) fn new(managed: Arc<Managed>) -> Result<Self> {
         if managed.is_running() || managed.program.stdout.has_undelivered() {
             Self::queued(managed)
         } else {
@@ -53,7 +31,7 @@ impl Attachable {
     }
 
     /// With an offset, an ended process can be attached to while its output is kept.
-    pub(crate) fn since(managed: Arc<Managed>, since: Since) -> Result<Self, SessionError> {
+    pub(crate) fn since(managed: Arc<Managed>, since: Since) -> Result<Self> {
         let attachable = match since {
             Since::Now => Self::new(managed)?,
             Since::Offset(_) => Self::queued(managed)?,
@@ -62,26 +40,33 @@ impl Attachable {
         Ok(attachable)
     }
 
-    fn queued(managed: Arc<Managed>) -> Result<Self, SessionError> {
-        let place = Place::take(&managed).map_err(|_| managed.replaced())?;
-        Ok(Self { managed, place })
+    fn queued(managed: Arc<Managed>) -> Result<Self> {
+        let acquiring = Arc::clone(&managed.attachment).acquire_owned();
+        let mut permit: BoxFuture<'static, _> = Box::pin(acquiring);
+        // The first poll enters the queue.
+        match (&mut permit).now_or_never() {
+            Some(Ok(acquired)) => permit = Box::pin(ready(Ok(acquired))),
+            Some(Err(_)) => return Err(managed.replaced()),
+            None => {}
+        }
+        Ok(Self { managed, permit })
     }
 
     /// Fails if the output from there on is not kept.
-    pub fn check_at(&self, since: Since) -> Result<(), SessionError> {
+    pub fn check_at(&self, since: Since) -> Result<()> {
         self.managed.program.stdout.find(since).map(drop)
     }
 
     /// Waits while another client is attached. Fails if the process is stopped or replaced meanwhile. The
     /// client reads lines.
-    pub async fn attach(self) -> Result<Attachment, SessionError> {
+    pub async fn attach(self) -> Result<Attachment> {
         let mut attachment = self.wait().await?;
         attachment.client = attachment.managed.program.stdout.attach_for_lines();
         Ok(attachment)
     }
 
     /// As [`Attachable::attach`]. The client reads bytes from any offset that is kept.
-    pub async fn attach_at(self, since: Since) -> Result<Attachment, SessionError> {
+    pub async fn attach_at(self, since: Since) -> Result<Attachment> {
         let mut attachment = self.wait().await?;
         let (client, offset) = attachment.managed.program.stdout.attach_for_bytes(since)?;
         attachment.client = client;
@@ -89,9 +74,9 @@ impl Attachable {
         Ok(attachment)
     }
 
-    async fn wait(self) -> Result<Attachment, SessionError> {
-        let Self { managed, place } = self;
-        let permit = place.permit().await.map_err(|_| managed.replaced())?;
+    async fn wait(self) -> Result<Attachment> {
+        let Self { managed, permit } = self;
+        let permit = permit.await.map_err(|_| managed.replaced())?;
         let attended = Use::attended(&managed.activity);
         managed.activity.freeze_state.thaw().await?;
         Ok(Attachment {
@@ -164,7 +149,7 @@ impl Attachment {
 
     /// Returns when the process has received the bytes, and waits while it does not read. All bytes are
     /// accepted or none; accepted bytes are written even if this future is dropped.
-    pub async fn send(&self, bytes: &[u8]) -> Result<u64, SessionError> {
+    pub async fn send(&self, bytes: &[u8]) -> Result<u64> {
         self.touch();
         let sent = self.managed.program.stdin.send(bytes).await;
         sent.map_err(|_| self.managed.not_running())
@@ -172,7 +157,7 @@ impl Attachment {
 
     /// As [`Attachment::send`], but returns once the bytes are in the journal of the input, with the number
     /// of all accepted bytes. They reach the process even if the daemon is restarted.
-    pub async fn accept(&self, bytes: &[u8]) -> Result<u64, SessionError> {
+    pub async fn accept(&self, bytes: &[u8]) -> Result<u64> {
         self.touch();
         let accepted = self.managed.program.stdin.accept(bytes).await;
         accepted.map_err(|_| self.managed.not_running())

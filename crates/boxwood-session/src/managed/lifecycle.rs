@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use super::follow::{Start, launch};
 use super::table::{Claim, Ticket};
 use super::{Managed, Replace};
-use crate::SessionError;
 use crate::program::{Files, Killed, Note, spawn};
 use crate::quota;
 use crate::session::registry::Registry;
 use crate::session::{Handle, Lease, Session};
+use crate::{Result, SessionError};
 
 /// Runs in a task once the id is claimed, so that the process is started completely even if the caller
 /// disconnects.
@@ -22,7 +22,7 @@ pub(crate) async fn start(
     handle: Handle<'_>,
     spec: ProcessSpec,
     replace: Replace,
-) -> Result<ProcessInfo, SessionError> {
+) -> Result<ProcessInfo> {
     check(&spec)?;
     let lease = registry.existing(handle).await?;
     let backend = &lease.session.backend;
@@ -50,7 +50,7 @@ async fn claim(
     session: &Session,
     process: &ProcessId,
     replace: Replace,
-) -> Result<(Ticket, Option<Arc<Managed>>), SessionError> {
+) -> Result<(Ticket, Option<Arc<Managed>>)> {
     loop {
         match session.processes.claim(process, replace) {
             Claim::Mine { ticket, previous } => return Ok((ticket, previous)),
@@ -73,7 +73,7 @@ async fn start_in(
     lease: Lease,
     spec: ProcessSpec,
     ticket: Ticket,
-) -> Result<ProcessInfo, SessionError> {
+) -> Result<ProcessInfo> {
     let session = &lease.session;
     let _permit = registry.gate.start_permit(session.incarnation).await?;
     let permit = registry.gate.process(session.incarnation)?;
@@ -125,7 +125,7 @@ pub(crate) fn find(
     registry: &Registry,
     handle: Handle<'_>,
     process: &ProcessId,
-) -> Result<Arc<Managed>, SessionError> {
+) -> Result<Arc<Managed>> {
     let session = registry.peek(handle)?;
     session
         .processes
@@ -144,7 +144,7 @@ pub(crate) async fn stop(
     registry: &Arc<Registry>,
     handle: Handle<'_>,
     process: &ProcessId,
-) -> Result<ProcessInfo, SessionError> {
+) -> Result<ProcessInfo> {
     let lease = registry.existing(handle).await?;
     let managed = loop {
         match lease.session.processes.take(process) {
@@ -166,7 +166,7 @@ pub(crate) async fn stop(
     })
 }
 
-fn check(spec: &ProcessSpec) -> Result<(), SessionError> {
+fn check(spec: &ProcessSpec) -> Result<()> {
     let has_nul = |text: &String| text.contains('\0');
     let is_bad_variable = |(name, value): (&String, &String)| {
         name.is_empty() || name.contains(['=', '\0']) || has_nul(value)
@@ -184,7 +184,7 @@ fn check(spec: &ProcessSpec) -> Result<(), SessionError> {
     }))
 }
 
-pub(crate) fn check_argv(argv: &[String]) -> Result<(), SessionError> {
+pub(crate) fn check_argv(argv: &[String]) -> Result<()> {
     let what = match argv.first() {
         None => "argv must not be empty",
         Some(program) if program.is_empty() => "the program must not be empty",

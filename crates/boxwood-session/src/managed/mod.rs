@@ -17,10 +17,10 @@ use boxwood_backend::ProcessControl;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
-use crate::SessionError;
 use crate::program::{Program, scope_of};
 use crate::quota::KillCount;
 use crate::session::activity::Activity;
+use crate::{Result, SessionError};
 
 pub use attach::{Attachable, Attachment};
 pub(crate) use follow::{Start, adopt};
@@ -102,7 +102,7 @@ impl Managed {
         Arc::clone(&self.program.control)
     }
 
-    pub(crate) async fn signal(&self, signal: i32) -> Result<(), SessionError> {
+    pub(crate) async fn signal(&self, signal: i32) -> Result<()> {
         if !self.is_running() {
             return Err(self.not_running());
         }

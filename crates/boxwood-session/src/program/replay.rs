@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::journal::Journal;
-use crate::SessionError;
+use crate::{Result, SessionError};
 
 /// How much output is kept after it was handed out, per stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum Since {
 
 impl Since {
     /// Returns the offset if that byte is kept. `now` is the offset of the first unread byte.
-    pub(crate) fn within(self, journal: &Journal, now: u64) -> Result<u64, SessionError> {
+    pub(crate) fn within(self, journal: &Journal, now: u64) -> Result<u64> {
         let Self::Offset(asked) = self else {
             return Ok(now);
         };

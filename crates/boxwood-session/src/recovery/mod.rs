@@ -286,7 +286,7 @@ async fn take_over(backend: &dyn Backend, handle: &BoxHandle) -> Result<Taken, R
             }
             Err(error) => format!("its box cannot be thawed: {error}"),
         },
-        Ok(Err(error)) => error.to_string(),
+        Ok(Err(error)) => format!("its record cannot be read: {error}"),
         Err(_panic) => "its record cannot be read".to_owned(),
     };
     remove(&*sandbox).await;

@@ -74,7 +74,11 @@ impl Adoption<'_> {
             quota_kills: session.quota.kill_count(),
             process: program.process,
             files,
-            permit: self.registry.gate.adopted_process(session.incarnation),
+            permit: self
+                .registry
+                .gate
+                .processes
+                .take_anyway(session.incarnation),
             limits: self.registry.settings.replay,
         };
         let managed = managed::adopt(session, start, &facts);
@@ -110,7 +114,7 @@ impl Adoption<'_> {
         match note.kind {
             KindNote::Captured => captured::adopt(record, note, program, registry),
             KindNote::Live(streaming) => {
-                record.hold_permit(registry.gate.adopted_streamed(session.incarnation));
+                record.hold_permit(registry.gate.streamed.take_anyway(session.incarnation));
                 streamed::adopt(record, note, streaming, program, registry)
             }
         }

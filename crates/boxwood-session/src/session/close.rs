@@ -14,12 +14,12 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::SessionError;
 use crate::session::activity::{Use, lock};
 use crate::session::registry::Registry;
 use crate::session::state::{Close, SessionState, Settle, Settled, settled};
 use crate::session::{Ending, Handle, Session};
 use crate::settings::ShutdownBoxes;
+use crate::{Result, SessionError};
 
 /// Grace period of managed processes when their session is removed. Short, because the caller waits.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
@@ -27,12 +27,7 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 const SHUTDOWN: &str = "the daemon shuts down";
 
 impl Registry {
-    pub(crate) async fn delete<'a>(
-        self: &Arc<Self>,
-        handle: impl Into<Handle<'a>>,
-        why: &str,
-    ) -> Result<(), SessionError> {
-        let handle = handle.into();
+    pub(crate) async fn delete(self: &Arc<Self>, handle: Handle<'_>, why: &str) -> Result<()> {
         let started = match self.begin_close(handle, why, |_| true)? {
             None if self.is_detached(handle.id) => return Err(SessionError::ShuttingDown),
             None => return Err(self.missing(handle)),
@@ -95,7 +90,7 @@ impl Registry {
         handle: Handle<'_>,
         why: &str,
         wanted: impl FnOnce(&Arc<Session>) -> bool,
-    ) -> Result<Option<Close<Arc<Session>>>, SessionError> {
+    ) -> Result<Option<Close<Arc<Session>>>> {
         let mut slots = lock(&self.slots);
         if let Some(error) = self.barred(handle, slots.get(handle.id)) {
             return Err(error);
@@ -170,7 +165,7 @@ impl Registry {
             }
             // Errors have been logged; the shutdown continues.
             join_all(starting.into_iter().map(settled)).await;
-            join_all(going.iter().map(|id| self.delete(id, SHUTDOWN))).await;
+            join_all(going.iter().map(|id| self.delete(id.into(), SHUTDOWN))).await;
         }
         self.backends.shutdown().await;
         self.ledger.close().await;
@@ -209,7 +204,7 @@ fn lives_on(session: &Session, boxes: ShutdownBoxes) -> bool {
     wanted && session.backend.capabilities().adoption && session.sandbox.is_alive()
 }
 
-async fn stop_session(session: &Session, ending: Ending) -> Result<(), SessionError> {
+async fn stop_session(session: &Session, ending: Ending) -> Result<()> {
     let processes = session.processes.all();
     let _attended = Use::attended(&session.activity);
     if ending == Ending::Asked {

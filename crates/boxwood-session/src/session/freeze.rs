@@ -12,10 +12,10 @@ use boxwood_api::{EventKind, SessionId};
 use boxwood_backend::Sandbox;
 use tokio::time::{Instant, sleep_until};
 
-use crate::SessionError;
 use crate::events::Events;
 use crate::session::registry::Registry;
 use crate::session::{Lease, Session};
+use crate::{Result, SessionError};
 
 /// Minimum interval of the scan.
 const SHORTEST_NAP: Duration = Duration::from_millis(10);
@@ -54,7 +54,7 @@ impl FreezeState {
 
     /// Thaws the box. The caller has counted itself as a user and stays one while the box must not be
     /// frozen. Costs nothing if the box is not frozen.
-    pub(crate) async fn thaw(&self) -> Result<(), SessionError> {
+    pub(crate) async fn thaw(&self) -> Result<()> {
         fence(Ordering::SeqCst);
         if !self.maybe.load(Ordering::SeqCst) {
             return Ok(());
@@ -115,7 +115,7 @@ impl FreezeState {
 
 impl Lease {
     /// Thaws the box and keeps it running while the lease exists.
-    pub(crate) async fn awake(self) -> Result<Self, SessionError> {
+    pub(crate) async fn awake(self) -> Result<Self> {
         self.session.activity.freeze_state.thaw().await?;
         Ok(self)
     }

@@ -26,7 +26,6 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::SessionError;
 use crate::admission::{Budget, RunPermit};
 use crate::events::Events;
 use crate::exec::table::ExecTable;
@@ -38,6 +37,7 @@ use crate::session::access::Access;
 use crate::session::activity::{Activity, Use};
 use crate::session::freeze::FreezeState;
 use crate::session::mounts::Mounts;
+use crate::{Result, SessionError};
 
 /// A session id, with a certain incarnation if the caller requested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +210,7 @@ impl Session {
     }
 
     /// Writes the record that the box keeps for the next daemon.
-    pub(crate) async fn write_record(&self) -> Result<(), SessionError> {
+    pub(crate) async fn write_record(&self) -> Result<()> {
         let _alone = self.writing_record.lock().await;
         let (mounts, joined) = self.mounts.record();
         let record = SessionRecord {

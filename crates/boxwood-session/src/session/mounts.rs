@@ -2,8 +2,8 @@
 //!
 //! Policy has decided which mounts are allowed and which can be added later.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use boxwood_backend::{MountError, Sandbox};
 use boxwood_policy::{
@@ -55,28 +55,25 @@ impl Known {
     }
 }
 
-/// The mounts of one request that can be added. Their files are identified once, outside of any lock.
-pub(crate) struct RequestMounts {
+/// A request for a session. The files of mounts that can be added are identified once, outside of any
+/// lock.
+pub(crate) struct SessionRequest {
+    pub(crate) spec: Arc<AdmittedSpec>,
     identities: Vec<Identity>,
 }
 
-impl RequestMounts {
-    pub(crate) fn by(spec: &AdmittedSpec) -> Self {
-        let joining = spec
-            .extra_mounts()
-            .iter()
-            .filter(|mount| mount.joining() == Joining::Living);
+impl SessionRequest {
+    pub(crate) fn new(spec: &Arc<AdmittedSpec>) -> Self {
+        let mounts = spec.extra_mounts().iter();
+        let joining = mounts.filter(|mount| mount.joining() == Joining::Living);
         Self {
             identities: joining.map(identity).collect(),
+            spec: Arc::clone(spec),
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.identities.is_empty()
-    }
-
-    fn at_places_in(&self, living: &AdmittedSpec, spec: &AdmittedSpec) -> Vec<Known> {
-        let mounts = spec.joining(living).into_iter();
+    fn mounts_in(&self, living: &AdmittedSpec) -> Vec<Known> {
+        let mounts = self.spec.joining(living).into_iter();
         mounts
             .zip(&self.identities)
             .map(|(mount, identity)| Known {
@@ -138,17 +135,8 @@ impl Mounts {
         present.iter().map(|known| known.mount.clone()).collect()
     }
 
-    pub(crate) fn has_all(
-        &self,
-        living: &AdmittedSpec,
-        spec: &AdmittedSpec,
-        request_mounts: &RequestMounts,
-    ) -> bool {
-        request_mounts.is_empty()
-            || self
-                .missing(&request_mounts.at_places_in(living, spec))
-                .next()
-                .is_none()
+    pub(crate) fn has_all(&self, living: &AdmittedSpec, request: &SessionRequest) -> bool {
+        request.identities.is_empty() || self.missing(request.mounts_in(living)).is_empty()
     }
 
     pub(crate) fn may_grow(&self) -> bool {
@@ -159,11 +147,10 @@ impl Mounts {
     pub(crate) fn together(
         &self,
         living: &AdmittedSpec,
-        spec: &AdmittedSpec,
-        request_mounts: &RequestMounts,
+        request: &SessionRequest,
     ) -> Vec<AdmittedMount> {
         let mut all = lock(&self.present).clone();
-        for new in request_mounts.at_places_in(living, spec) {
+        for new in request.mounts_in(living) {
             put(&mut all, new);
         }
         all.into_iter().map(|known| known.mount).collect()
@@ -174,14 +161,10 @@ impl Mounts {
         &self,
         sandbox: &dyn Sandbox,
         living: &AdmittedSpec,
-        spec: &AdmittedSpec,
-        request_mounts: &RequestMounts,
+        request: &SessionRequest,
     ) -> Result<(), MountError> {
         let _alone = self.joining.lock().await;
-        let new: Vec<Known> = self
-            .missing(&request_mounts.at_places_in(living, spec))
-            .cloned()
-            .collect();
+        let new = self.missing(request.mounts_in(living));
         for known in self.with_hidden(new) {
             sandbox.mount(&known.mount).await?;
             self.joined.fetch_add(1, Ordering::AcqRel);
@@ -195,11 +178,10 @@ impl Mounts {
         Ok(())
     }
 
-    fn missing<'a>(&self, wanted: &'a [Known]) -> impl Iterator<Item = &'a Known> + use<'a> {
-        let present = lock(&self.present).clone();
+    fn missing(&self, mut wanted: Vec<Known>) -> Vec<Known> {
+        let present = lock(&self.present);
+        wanted.retain(|wanted| !present.iter().any(|known| known.is_same(wanted)));
         wanted
-            .iter()
-            .filter(move |wanted| !present.iter().any(|known| known.is_same(wanted)))
     }
 
     /// Includes existing mounts that new ones would hide; they are mounted again on top.

@@ -19,11 +19,11 @@ use crate::exec::table;
 use crate::session::access::Access;
 use crate::session::activity::lock;
 use crate::session::compatibility::first_difference;
-use crate::session::mounts::RequestMounts;
+use crate::session::mounts::SessionRequest;
 use crate::session::state::{SessionState, Settled, settled};
 use crate::session::{Handle, Lease, Session};
 use crate::warm_pool::Warm;
-use crate::{SessionError, Settings};
+use crate::{Result, SessionError, Settings};
 
 pub(crate) struct Registry {
     pub(crate) backends: Backends,
@@ -71,24 +71,18 @@ impl Registry {
     pub(crate) async fn get_or_create(
         self: &Arc<Self>,
         spec: &Arc<AdmittedSpec>,
-        incarnation: Option<u64>,
-        access: Access,
-    ) -> Result<Lease, SessionError> {
+        handle: Handle<'_>,
+    ) -> Result<Lease> {
         self.backends.check(spec.backend().unwrap_or_default())?;
-        let handle = Handle {
-            id: spec.session(),
-            incarnation,
-            access,
-        };
-        let request_mounts = Arc::new(RequestMounts::by(spec));
+        let request = Arc::new(SessionRequest::new(spec));
         let mut start_as = Arc::clone(spec);
         let mut retried = false;
         loop {
-            match self.look_up_or_start(spec, handle, &request_mounts, &start_as)? {
+            match self.look_up_or_start(&request, handle, &start_as)? {
                 Found::Lease(lease) => {
                     let session = Arc::clone(&lease.session);
                     let joined = match lease.awake().await {
-                        Ok(lease) => lease.with_mounts(spec, &request_mounts).await,
+                        Ok(lease) => lease.with_mounts(&request).await,
                         Err(error) => Err(error),
                     };
                     match joined {
@@ -118,26 +112,21 @@ impl Registry {
         }
     }
 
-    /// A missing session is started with `start_as`, which differs from `spec` if the session was
+    /// A missing session is started with `start_as`, which differs from the requested spec if the session was
     /// closed to add mounts.
     fn look_up_or_start(
         self: &Arc<Self>,
-        spec: &Arc<AdmittedSpec>,
+        request: &SessionRequest,
         handle: Handle<'_>,
-        request_mounts: &RequestMounts,
         start_as: &Arc<AdmittedSpec>,
-    ) -> Result<Found, SessionError> {
-        let Handle {
-            id,
-            incarnation,
-            access,
-        } = handle;
+    ) -> Result<Found> {
+        let (id, incarnation) = (handle.id, handle.incarnation);
         let mut slots = lock(&self.slots);
         if self.shutting_down.load(Ordering::Acquire) {
             return Err(SessionError::ShuttingDown);
         }
         if let Some(is_hosted) = slots.get(id).and_then(is_hosted) {
-            access.check(id, is_hosted)?;
+            handle.access.check(id, is_hosted)?;
         }
         match slots.get(id) {
             Some(SessionState::Ready { session }) if !handle.means(session) => {
@@ -148,26 +137,28 @@ impl Registry {
                 drop(slots);
                 Ok(Found::Wait(self.close_dead(&dead)))
             }
-            Some(SessionState::Ready { session }) => match first_difference(&session.spec, spec) {
-                None => match outdated(session, spec, request_mounts) {
-                    None => Ok(Found::Lease(Lease::new(session))),
-                    // The caller requested this incarnation, not a new one.
-                    Some(why) if session.is_idle() && incarnation.is_none() => {
-                        let session = Arc::clone(session);
-                        drop(slots);
-                        Ok(self.recreate(&session, spec, request_mounts, &why))
-                    }
-                    Some(why) => {
-                        tracing::info!(session = %id, why, "a running box differs from the request and is kept");
-                        Ok(Found::Lease(Lease::new(session)))
-                    }
-                },
-                Some(difference) => Err(SessionError::Conflict {
-                    session: id.clone(),
-                    field: difference.field,
-                    value: difference.value,
-                }),
-            },
+            Some(SessionState::Ready { session }) => {
+                match first_difference(&session.spec, &request.spec) {
+                    None => match outdated(session, request) {
+                        None => Ok(Found::Lease(Lease::new(session))),
+                        // The caller requested this incarnation, not a new one.
+                        Some(why) if session.is_idle() && incarnation.is_none() => {
+                            let session = Arc::clone(session);
+                            drop(slots);
+                            Ok(self.recreate(&session, request, &why))
+                        }
+                        Some(why) => {
+                            tracing::info!(session = %id, why, "a running box differs from the request and is kept");
+                            Ok(Found::Lease(Lease::new(session)))
+                        }
+                    },
+                    Some(difference) => Err(SessionError::Conflict {
+                        session: id.clone(),
+                        field: difference.field,
+                        value: difference.value,
+                    }),
+                }
+            }
             Some(SessionState::Starting { .. } | SessionState::Closing { .. }) | None
                 if incarnation.is_some() =>
             {
@@ -181,7 +172,7 @@ impl Registry {
                 close_after,
             }) => {
                 let step = started.clone();
-                if close_after.is_none() && first_difference(starting, spec).is_none() {
+                if close_after.is_none() && first_difference(starting, &request.spec).is_none() {
                     Ok(Found::Share(step))
                 } else {
                     Ok(Found::Wait(step))
@@ -212,11 +203,7 @@ impl Registry {
     }
 
     /// Returns an existing session and waits while it is being started. Never creates one.
-    pub(crate) async fn existing<'a>(
-        &self,
-        handle: impl Into<Handle<'a>>,
-    ) -> Result<Lease, SessionError> {
-        let handle = handle.into();
+    pub(crate) async fn existing(&self, handle: Handle<'_>) -> Result<Lease> {
         loop {
             match self.look_up(handle)? {
                 Ok(lease) => return lease.awake().await,
@@ -226,7 +213,7 @@ impl Registry {
     }
 
     /// Returns the session, or what settles when it is started.
-    fn look_up(&self, handle: Handle<'_>) -> Result<Result<Lease, Settled>, SessionError> {
+    fn look_up(&self, handle: Handle<'_>) -> Result<Result<Lease, Settled>> {
         let slots = lock(&self.slots);
         let slot = slots.get(handle.id);
         if let Some(error) = self.barred(handle, slot) {
@@ -254,11 +241,7 @@ impl Registry {
     }
 
     /// Returns an existing session, without waiting and without counting as a use.
-    pub(crate) fn peek<'a>(
-        &self,
-        handle: impl Into<Handle<'a>>,
-    ) -> Result<Arc<Session>, SessionError> {
-        let handle = handle.into();
+    pub(crate) fn peek(&self, handle: Handle<'_>) -> Result<Arc<Session>> {
         let slots = lock(&self.slots);
         if let Some(error) = self.barred(handle, slots.get(handle.id)) {
             return Err(error);
@@ -348,14 +331,10 @@ fn is_hosted(slot: &SessionState<Arc<Session>>) -> Option<bool> {
 
 /// Why a session that fits a request differs from a new one: mounts that its box cannot add, or a
 /// changed configuration.
-fn outdated(
-    session: &Session,
-    spec: &AdmittedSpec,
-    request_mounts: &RequestMounts,
-) -> Option<String> {
-    if let Some(field) = session.spec.drifted_from(spec) {
+fn outdated(session: &Session, request: &SessionRequest) -> Option<String> {
+    if let Some(field) = session.spec.drifted_from(&request.spec) {
         return Some(format!("the configuration of its {field} has changed"));
     }
-    let fits = Registry::has_or_can_add(session, spec, request_mounts);
+    let fits = session.has_all_mounts(request) || session.can_add_mounts();
     (!fits).then(|| "recreated with more mounts".to_owned())
 }

@@ -16,7 +16,6 @@ use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::SessionError;
 use crate::quota;
 use crate::recovery::record::identify;
 use crate::session::activity::lock;
@@ -24,6 +23,7 @@ use crate::session::mounts::Mounts;
 use crate::session::registry::Registry;
 use crate::session::state::Settle;
 use crate::session::{Ending, Parts, Session};
+use crate::{Result, SessionError};
 
 impl Registry {
     /// Starts the box and settles the slot.
@@ -46,11 +46,7 @@ impl Registry {
     }
 
     /// Returns a box that is recorded. After an error there is no box.
-    async fn make(
-        &self,
-        spec: &Arc<AdmittedSpec>,
-        row: &NewRow,
-    ) -> Result<Arc<Session>, SessionError> {
+    async fn make(&self, spec: &Arc<AdmittedSpec>, row: &NewRow) -> Result<Arc<Session>> {
         let progress = self.events.progress_of(spec.session());
         let begun = self.box_for(spec, &progress, &row.recorder()).await;
         // An error of the ledger is more precise than that of the backend.
@@ -82,7 +78,7 @@ impl Registry {
         Ok(session)
     }
 
-    fn serve(self: &Arc<Self>, session: Arc<Session>) -> Result<(), SessionError> {
+    fn serve(self: &Arc<Self>, session: Arc<Session>) -> Result<()> {
         let incarnation = session.incarnation;
         self.events
             .emit(&session.id, || EventKind::SessionCreated { incarnation });
@@ -166,7 +162,7 @@ impl NewRow {
     }
 
     /// Records that the box exists, and which session it belongs to.
-    async fn finish(&self, session: &Session) -> Result<(), SessionError> {
+    async fn finish(&self, session: &Session) -> Result<()> {
         let is_written = matches!(*lock(&self.written), Some(Ok(())));
         if !is_written {
             // It does not outlive this process, but its end is recorded.

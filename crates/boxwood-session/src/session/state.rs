@@ -7,11 +7,11 @@ use std::sync::Arc;
 use boxwood_policy::AdmittedSpec;
 use tokio::sync::watch;
 
-use crate::SessionError;
+use crate::{Result, SessionError};
 
 /// The result of a step that callers can wait for; `None` while it is in progress.
-pub(crate) type Settled = watch::Receiver<Option<Result<(), SessionError>>>;
-pub(crate) type Settle = watch::Sender<Option<Result<(), SessionError>>>;
+pub(crate) type Settled = watch::Receiver<Option<Result<()>>>;
+pub(crate) type Settle = watch::Sender<Option<Result<()>>>;
 
 pub(crate) enum SessionState<S> {
     Starting {
@@ -79,7 +79,7 @@ impl<S: Clone> SessionState<S> {
 }
 
 /// Waits for a step. If its task has panicked, this is an error.
-pub(crate) async fn settled(mut step: Settled) -> Result<(), SessionError> {
+pub(crate) async fn settled(mut step: Settled) -> Result<()> {
     match step.wait_for(Option::is_some).await {
         Ok(outcome) => outcome.clone().unwrap_or(Ok(())),
         Err(_) => Err(SessionError::Internal {

@@ -18,10 +18,10 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::SessionError;
 use crate::backends::{Backends, Begun};
 use crate::session::activity::lock;
 use crate::session::registry::Registry;
+use crate::{Result, SessionError};
 use demand::Demand;
 use images::Images;
 pub(crate) use keeper::keep;
@@ -102,7 +102,7 @@ impl Registry {
         spec: &AdmittedSpec,
         progress: &Progress,
         witness: &StartRecorder,
-    ) -> Result<Begun, SessionError> {
+    ) -> Result<Begun> {
         if let Some(begun) = self.warm.take(spec, &self.backends, witness).await? {
             return Ok(begun);
         }
@@ -144,7 +144,7 @@ impl Warm {
         spec: &AdmittedSpec,
         backends: &Backends,
         witness: &StartRecorder,
-    ) -> Result<Option<Begun>, SessionError> {
+    ) -> Result<Option<Begun>> {
         let Some(waiting) = self.pop(spec, backends) else {
             return Ok(None);
         };

@@ -8,6 +8,7 @@ mod client;
 mod follow;
 mod start;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -15,11 +16,11 @@ use boxwood_api::{ExecExit, ExecResult, Reason, SessionId};
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::SessionError;
 use crate::exec::capture::text_of;
 use crate::exec::captured;
 use crate::program::{ExecNote, Journal, Program, Since, Streaming, exec_exit};
 use crate::session::activity::lock;
+use crate::{Result, SessionError};
 
 pub use client::StreamedExec;
 pub(crate) use start::{adopt, start};
@@ -104,11 +105,7 @@ impl Streamed {
     }
 
     /// Attaches another client in place of the current one.
-    pub(crate) fn resume(
-        self: &Arc<Self>,
-        stdout: Since,
-        stderr: Since,
-    ) -> Result<StreamedExec, SessionError> {
+    pub(crate) fn resume(self: &Arc<Self>, stdout: Since, stderr: Since) -> Result<StreamedExec> {
         if !self.is_resumable() && !self.adopted {
             return Err(SessionError::Invalid {
                 what: format!("command {} was not started as resumable", self.note.exec_id),
@@ -117,24 +114,20 @@ impl Streamed {
         self.attach(stdout, stderr)
     }
 
-    fn attach(
-        self: &Arc<Self>,
-        stdout: Since,
-        stderr: Since,
-    ) -> Result<StreamedExec, SessionError> {
+    fn attach(self: &Arc<Self>, stdout: Since, stderr: Since) -> Result<StreamedExec> {
         let _attaching = lock(&self.attaching);
         // Checked first: the current client stays if the request is invalid.
         self.program.stderr.find(stderr)?;
         let (on_stdout, stdout_offset) = self.program.stdout.attach_for_bytes(stdout)?;
         let (on_stderr, stderr_offset) = self.program.stderr.attach_for_bytes(stderr)?;
         self.client.send_replace(Some(on_stdout));
-        let clients = [on_stdout, on_stderr];
-        Ok(StreamedExec::new(
-            self,
-            clients,
+        Ok(StreamedExec {
+            exec: Arc::clone(self),
+            clients: [on_stdout, on_stderr],
             stdout_offset,
             stderr_offset,
-        ))
+            ended: AtomicBool::new(false),
+        })
     }
 
     fn detach(&self, [on_stdout, on_stderr]: [u64; 2]) {

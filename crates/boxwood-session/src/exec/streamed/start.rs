@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::follow::{Known, Task};
 use super::{Resume, Streamed, StreamedExec};
-use crate::SessionError;
+use crate::Result;
 use crate::exec::captured::{note, request};
 use crate::exec::table::Running;
 use crate::program::{ExecNote, Fact, Files, KindNote, Note, Program, Since, Streaming, spawn};
@@ -23,7 +23,7 @@ pub(crate) async fn start(
     argv: Vec<String>,
     (stdio, resume): (Stdio, Resume),
     registry: &Arc<Registry>,
-) -> Result<StreamedExec, SessionError> {
+) -> Result<StreamedExec> {
     let session = Arc::clone(record.session());
     let streaming = Streaming {
         stdio: stdio.into(),

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::journal::Journal;
 use super::replay::{ReplayLimits, Since, Window};
-use crate::SessionError;
+use crate::Result;
 use crate::session::activity::lock;
 
 /// Unread bytes, beyond which the program waits.
@@ -344,7 +344,7 @@ impl OutputQueue {
     }
 
     /// Returns the offset at which a client would start.
-    pub(crate) fn find(&self, since: Since) -> Result<u64, SessionError> {
+    pub(crate) fn find(&self, since: Since) -> Result<u64> {
         since.within(&self.journal, lock(&self.state).taken)
     }
 
@@ -356,7 +356,7 @@ impl OutputQueue {
     }
 
     /// Returns the number of the client and its first offset. It replaces an earlier one.
-    pub(crate) fn attach_for_bytes(&self, since: Since) -> Result<(u64, u64), SessionError> {
+    pub(crate) fn attach_for_bytes(&self, since: Since) -> Result<(u64, u64)> {
         let mut state = lock(&self.state);
         let at = since.within(&self.journal, state.taken)?;
         state.mode = Mode::Bytes;
