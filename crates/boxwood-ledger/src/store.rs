@@ -129,7 +129,7 @@ impl Store {
         let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
         let found = statement.query_map([], |row| {
             let incarnation: u64 = row.get(0)?;
-            Ok(read_row(incarnation, row).map_err(|_| incarnation))
+            Ok(read_row(incarnation, row).ok_or(incarnation))
         })?;
         for row in found {
             match row? {
@@ -156,16 +156,13 @@ impl Store {
     }
 }
 
-#[derive(Debug)]
-struct Unreadable;
-
-fn read_row(incarnation: u64, row: &rusqlite::Row<'_>) -> Result<Row, Unreadable> {
-    let text = |index| row.get::<_, String>(index).map_err(|_| Unreadable);
-    let socket: Vec<u8> = row.get(4).map_err(|_| Unreadable)?;
-    let created_ms: i64 = row.get(7).map_err(|_| Unreadable)?;
-    Ok(Row {
+/// `None` if a value is not valid.
+fn read_row(incarnation: u64, row: &rusqlite::Row<'_>) -> Option<Row> {
+    let text = |index| row.get::<_, String>(index).ok();
+    let socket: Vec<u8> = row.get(4).ok()?;
+    Some(Row {
         incarnation,
-        session: SessionId::new(&text(1)?).map_err(|_| Unreadable)?,
+        session: SessionId::new(&text(1)?).ok()?,
         backend: text(2)?,
         name: text(3)?,
         socket: PathBuf::from(std::ffi::OsString::from_vec(socket)),
@@ -173,9 +170,9 @@ fn read_row(incarnation: u64, row: &rusqlite::Row<'_>) -> Result<Row, Unreadable
         state: match text(6)?.as_str() {
             "starting" => State::Starting,
             "ready" => State::Ready,
-            _ => return Err(Unreadable),
+            _ => return None,
         },
-        created_at: Timestamp::from_millisecond(created_ms).map_err(|_| Unreadable)?,
+        created_at: Timestamp::from_millisecond(row.get(7).ok()?).ok()?,
     })
 }
 

@@ -249,10 +249,12 @@ impl SessionError {
         }
     }
 
-    pub(crate) fn invalid(what: &str) -> Self {
-        Self::Invalid {
-            what: what.to_owned(),
-        }
+    pub(crate) fn invalid(what: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into() }
+    }
+
+    pub(crate) fn internal(step: &'static str) -> Self {
+        Self::Internal { step }
     }
 
     pub(crate) fn died(session: &SessionId) -> Self {

@@ -17,6 +17,7 @@ use crate::events::EventStream;
 use crate::exec::captured;
 use crate::exec::streamed::{self, Resume, StreamedExec};
 use crate::managed::{self, Attachable, Replace};
+use crate::program::Since;
 use crate::quota::{self, Writer};
 use crate::recovery::Recovery;
 use crate::session::access::Access;
@@ -199,9 +200,10 @@ impl Sessions {
             record.hold_permit(self.registry.gate.streamed(session.incarnation)?);
             let backend = &session.backend;
             if matches!(stdio, Stdio::Terminal(_)) && !backend.capabilities().pty {
-                return Err(SessionError::Invalid {
-                    what: format!("the {} backend has no terminals", backend.name()),
-                });
+                return Err(SessionError::invalid(format!(
+                    "the {} backend has no terminals",
+                    backend.name()
+                )));
             }
             let (argv, how) = (argv.clone(), (stdio, resume));
             match streamed::start(record, &exec, argv, how, &self.registry).await {
@@ -311,7 +313,7 @@ impl Sessions {
 
     /// Fails unless the process is running or has unread output.
     pub fn check_attachable(&self, id: &SessionId, process: &ProcessId) -> Result<Attachable> {
-        Attachable::new(managed::find(&self.registry, self.handle(id), process)?)
+        self.check_attachable_at(id, process, Since::Now)
     }
 
     pub fn logs(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessLogs> {

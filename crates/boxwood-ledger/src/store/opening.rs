@@ -31,51 +31,37 @@ pub(crate) struct Contents {
 }
 
 enum Attempt {
-    Open(Connection, Found),
-    Damaged(String),
+    Open(Connection, Opened),
+    /// Damaged, or not a ledger.
+    Unusable(String),
     Full,
 }
 
 impl Store {
-    pub(crate) fn open(path: &Path) -> Result<(Store, Contents), OpenError> {
+    pub(crate) fn open(path: &Path) -> Result<(Self, Contents), OpenError> {
         let sqlite = |source| OpenError::Sqlite {
             path: path.to_owned(),
             source,
         };
-        match attempt(path)? {
-            Attempt::Open(connection, Found::Ready) => {
-                start(path, connection, Opened::Known).map_err(sqlite)
+        let why = match attempt(path)? {
+            Attempt::Open(connection, opened) => {
+                return start(path, connection, opened).map_err(sqlite);
             }
-            Attempt::Open(connection, Found::Empty) => {
-                start(path, connection, Opened::Fresh).map_err(sqlite)
-            }
-            Attempt::Open(connection, Found::Foreign(why)) => {
-                drop(connection);
-                Self::open_instead_of(path, why)
-            }
-            Attempt::Damaged(why) => Self::open_instead_of(path, why),
-            Attempt::Full => Self::open_in_memory(path).map_err(sqlite),
-        }
-    }
-
-    fn open_instead_of(path: &Path, why: String) -> Result<(Store, Contents), OpenError> {
+            Attempt::Full => return Self::open_in_memory(path).map_err(sqlite),
+            Attempt::Unusable(why) => why,
+        };
         let moved_to = move_aside(path).map_err(|source| OpenError::MoveAside {
             path: path.to_owned(),
             source,
         })?;
-        let sqlite = |source| OpenError::Sqlite {
-            path: path.to_owned(),
-            source,
-        };
-        match attempt(path)? {
-            Attempt::Open(connection, Found::Empty) => {
-                start(path, connection, Opened::Damaged { moved_to, why }).map_err(sqlite)
+        let started = match attempt(path)? {
+            Attempt::Open(connection, Opened::Fresh) => {
+                start(path, connection, Opened::Damaged { moved_to, why })
             }
             // Another process created it meanwhile, or the disk is full.
-            Attempt::Open(..) | Attempt::Damaged(_) | Attempt::Full => {
-                Self::open_in_memory(path).map_err(sqlite)
-            }
-        }
+            Attempt::Open(..) | Attempt::Unusable(_) | Attempt::Full => Self::open_in_memory(path),
+        };
+        started.map_err(sqlite)
     }
 
     fn open_in_memory(path: &Path) -> rusqlite::Result<(Store, Contents)> {
@@ -133,8 +119,10 @@ fn attempt(path: &Path) -> Result<Attempt, OpenError> {
             Ok((connection, found))
         });
     match outcome {
-        Ok((connection, found)) => Ok(Attempt::Open(connection, found)),
-        Err(error) if is_damage(&error) => Ok(Attempt::Damaged(error.to_string())),
+        Ok((connection, Found::Ready)) => Ok(Attempt::Open(connection, Opened::Known)),
+        Ok((connection, Found::Empty)) => Ok(Attempt::Open(connection, Opened::Fresh)),
+        Ok((_, Found::Foreign(why))) => Ok(Attempt::Unusable(why)),
+        Err(error) if is_damage(&error) => Ok(Attempt::Unusable(error.to_string())),
         Err(error) if is_busy(&error) => Err(OpenError::InUse {
             path: path.to_owned(),
         }),

@@ -100,11 +100,6 @@ impl Held {
         self.bytes += bytes;
     }
 
-    /// Sets the total if it is more than before.
-    pub fn grow_to(&mut self, bytes: usize) {
-        self.count(bytes.saturating_sub(self.bytes));
-    }
-
     /// Sets the total.
     pub fn set(&mut self, bytes: usize) {
         if bytes >= self.bytes {
@@ -149,8 +144,7 @@ mod tests {
         assert!(budget.check().is_ok());
         running.count(60);
         assert!(budget.check().is_err());
-        running.grow_to(155);
-        running.grow_to(20);
+        running.set(155);
         assert_eq!(budget.used(), 155);
         assert_eq!(budget.refused(), 2);
         drop((running, new));

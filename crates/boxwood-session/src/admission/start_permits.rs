@@ -33,18 +33,9 @@ struct Clocked {
 }
 
 /// A permit; released when dropped.
-#[derive(Debug)]
 pub(crate) struct StartPermit {
     begun: Granted,
     permits: Arc<StartPermits>,
-}
-
-impl std::fmt::Debug for StartPermits {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("StartPermits")
-            .finish_non_exhaustive()
-    }
 }
 
 impl StartPermits {

@@ -113,9 +113,7 @@ impl Backends {
     /// The same for another choice.
     pub fn current_for(&self, choice: &Choice) -> Option<Arc<dyn Backend>> {
         let members = self.among(choice).unwrap_or_default();
-        let works = members.iter().find(|member| member.works());
-        let member = works.or_else(|| members.iter().find(|member| member.backend().is_some()));
-        member.and_then(|member| member.backend().cloned())
+        best(&members)?.backend().cloned()
     }
 
     /// Never waits: uses the last probes and starts new ones if they are old. Needs a Tokio runtime.
@@ -271,6 +269,15 @@ impl Backends {
         };
         SessionError::Unavailable { why, hint }
     }
+}
+
+/// The first available one, or else the first initialised one, or else the first.
+fn best<'a>(members: &[&'a Arc<Candidate>]) -> Option<&'a Arc<Candidate>> {
+    let works = members.iter().find(|member| member.works());
+    works
+        .or_else(|| members.iter().find(|member| member.backend().is_some()))
+        .or(members.first())
+        .copied()
 }
 
 /// A started box, its backend, and its spec.

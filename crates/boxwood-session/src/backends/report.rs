@@ -6,7 +6,7 @@ use boxwood_api::{BackendCapabilities, BackendReport, DoctorFinding, DoctorRepor
 use boxwood_backend::{Finding, Outcome};
 use futures_util::future::join_all;
 
-use super::{Backends, Candidate, Choice};
+use super::{Backends, Candidate, Choice, best};
 use crate::Result;
 
 impl Backends {
@@ -49,12 +49,7 @@ impl Backends {
         let choice = name.map_or_else(|| self.usual.clone(), Choice::new);
         let members = self.among(&choice)?;
         let backends = self.survey().await;
-        let member = members
-            .iter()
-            .find(|member| member.works())
-            .or_else(|| members.iter().find(|member| member.backend().is_some()))
-            .or(members.first());
-        let Some(member) = member else {
+        let Some(member) = best(&members) else {
             return Err(self.unavailable(&choice));
         };
         let findings = match member.examine().await {

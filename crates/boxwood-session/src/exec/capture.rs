@@ -45,35 +45,16 @@ fn into_text(bytes: Vec<u8>) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-const CONTINUATION_MASK: u8 = 0b1100_0000;
-const CONTINUATION: u8 = 0b1000_0000;
-/// A character has at most this many bytes after its first.
-const MAX_CONTINUATIONS: usize = 3;
-
-fn is_continuation(byte: u8) -> bool {
-    byte & CONTINUATION_MASK == CONTINUATION
-}
-
 /// The length of `bytes` without an unfinished character at its end. Bytes that are no UTF-8
 /// anyway are left alone.
 fn whole_characters(bytes: &[u8]) -> usize {
-    let back = bytes
-        .iter()
-        .rev()
-        .take(MAX_CONTINUATIONS)
-        .take_while(|byte| is_continuation(**byte))
-        .count();
-    let Some(first_at) = bytes.len().checked_sub(back + 1) else {
-        return bytes.len();
-    };
-    let expected = match bytes[first_at] {
-        0b1100_0000..=0b1101_1111 => 1,
-        0b1110_0000..=0b1110_1111 => 2,
-        0b1111_0000..=0b1111_0111 => 3,
-        _ => 0,
-    };
-    if back < expected {
-        first_at
+    let last = bytes
+        .utf8_chunks()
+        .last()
+        .map_or(&[][..], |chunk| chunk.invalid());
+    let is_unfinished = std::str::from_utf8(last).is_err_and(|error| error.error_len().is_none());
+    if is_unfinished {
+        bytes.len() - last.len()
     } else {
         bytes.len()
     }
@@ -81,11 +62,11 @@ fn whole_characters(bytes: &[u8]) -> usize {
 
 /// How many bytes at the start of `bytes` belong to a character that began before it.
 fn broken_start(bytes: &[u8]) -> usize {
-    let run = bytes
-        .iter()
-        .take(MAX_CONTINUATIONS + 1)
-        .take_while(|byte| is_continuation(**byte))
-        .count();
+    /// A character has at most this many bytes after its first.
+    const MAX_CONTINUATIONS: usize = 3;
+    let is_continuation = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
+    let start = bytes.iter().take(MAX_CONTINUATIONS + 1);
+    let run = start.take_while(is_continuation).count();
     if run <= MAX_CONTINUATIONS { run } else { 0 }
 }
 

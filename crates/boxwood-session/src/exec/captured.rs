@@ -150,7 +150,7 @@ async fn follow_captured(
         deadline.await;
         Stop::Timeout
     };
-    let trim = |_, _| held.grow_to(streams.trim());
+    let trim = |_, _| held.set(streams.trim());
     let ended = follow(&*process.control, &mut pipes, feeder, stop, trim).await;
     streams.lingers = pipes.is_open();
     pipes.discard_rest();

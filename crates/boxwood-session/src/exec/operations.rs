@@ -48,10 +48,10 @@ impl Sessions {
             Entry::Running(running) => running.streamed.as_ref(),
             Entry::Ended(ended) => ended.streamed(),
         };
-        let exec = exec.ok_or_else(|| SessionError::Invalid {
-            what: format!(
+        let exec = exec.ok_or_else(|| {
+            SessionError::invalid(format!(
                 "command {exec_id} is captured and cannot be attached to; request its result"
-            ),
+            ))
         })?;
         exec.resume(stdout, stderr)
     }
@@ -65,7 +65,7 @@ impl Sessions {
         since: Since,
     ) -> Result<Attachable> {
         let managed = managed::find(&self.registry, self.handle(id), process)?;
-        Attachable::since(managed, since)
+        Attachable::new(managed, since)
     }
 
     fn found(&self, id: &SessionId, exec_id: u64) -> Result<(Entry, DetachSignal)> {

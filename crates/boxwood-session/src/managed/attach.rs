@@ -12,7 +12,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::Managed;
 use crate::Result;
-use crate::program::Since;
+use crate::program::{OutputQueue, Since};
 use crate::session::activity::Use;
 
 /// A place in the queue of clients of a process. Clients are attached in the order of these.
@@ -22,25 +22,13 @@ pub struct Attachable {
 }
 
 impl Attachable {
-    pub(crate) fn new(managed: Arc<Managed>) -> Result<Self> {
-        if managed.is_running() || managed.program.stdout.has_undelivered() {
-            Self::queued(managed)
-        } else {
-            Err(managed.not_running())
+    /// An ended process can be attached to while it has unread output or, with an offset, while its
+    /// output is kept.
+    pub(crate) fn new(managed: Arc<Managed>, since: Since) -> Result<Self> {
+        let stdout = &managed.program.stdout;
+        if since == Since::Now && !managed.is_running() && !stdout.has_undelivered() {
+            return Err(managed.not_running());
         }
-    }
-
-    /// With an offset, an ended process can be attached to while its output is kept.
-    pub(crate) fn since(managed: Arc<Managed>, since: Since) -> Result<Self> {
-        let attachable = match since {
-            Since::Now => Self::new(managed)?,
-            Since::Offset(_) => Self::queued(managed)?,
-        };
-        attachable.check_at(since)?;
-        Ok(attachable)
-    }
-
-    fn queued(managed: Arc<Managed>) -> Result<Self> {
         let acquiring = Arc::clone(&managed.attachment).acquire_owned();
         let mut permit: BoxFuture<'static, _> = Box::pin(acquiring);
         // The first poll enters the queue.
@@ -49,12 +37,8 @@ impl Attachable {
             Some(Err(_)) => return Err(managed.replaced()),
             None => {}
         }
+        stdout.find(since)?;
         Ok(Self { managed, permit })
-    }
-
-    /// Fails if the output from there on is not kept.
-    pub fn check_at(&self, since: Since) -> Result<()> {
-        self.managed.program.stdout.find(since).map(drop)
     }
 
     /// Waits while another client is attached. Fails if the process is stopped or replaced meanwhile. The
@@ -101,17 +85,21 @@ pub struct Attachment {
 }
 
 impl Attachment {
+    fn stdout(&self) -> &OutputQueue {
+        &self.managed.program.stdout
+    }
+
     /// Returns a line of stdout without its newline, or `None` after the last. A line longer than 64 MiB is
     /// returned in pieces. The call acknowledges the line before. Cancel-safe.
     pub async fn next_line(&self) -> Option<Vec<u8>> {
-        let line = self.managed.program.stdout.next_line().await?;
+        let line = self.stdout().next_line().await?;
         self.touch();
         Some(line)
     }
 
     /// Returns the last line to the queue because it could not be delivered.
     pub fn put_back(&self, _line: Vec<u8>) {
-        self.managed.program.stdout.put_back();
+        self.stdout().put_back();
     }
 
     /// Differs for another process with the same id.
@@ -126,12 +114,7 @@ impl Attachment {
 
     /// Returns bytes of stdout and the offset of the first, or `None` after the end. Cancel-safe.
     pub async fn next_bytes(&self, most: usize) -> Option<(u64, Bytes)> {
-        let (offset, bytes) = self
-            .managed
-            .program
-            .stdout
-            .next_bytes(self.client, most)
-            .await?;
+        let (offset, bytes) = self.stdout().next_bytes(self.client, most).await?;
         self.touch();
         Some((offset, Bytes::from(bytes)))
     }
@@ -139,7 +122,7 @@ impl Attachment {
     /// Everything before this offset has arrived. From the first call on, output that was not
     /// acknowledged is kept, and the client receives no more than can be kept.
     pub fn acknowledge(&self, offset: u64) {
-        self.managed.program.stdout.acknowledge(self.client, offset);
+        self.stdout().acknowledge(self.client, offset);
     }
 
     /// Returns the number of all accepted bytes of input.
@@ -182,6 +165,6 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        self.managed.program.stdout.detach(self.client);
+        self.stdout().detach(self.client);
     }
 }

@@ -27,18 +27,8 @@ pub(crate) struct Start {
     pub(crate) limits: ReplayLimits,
 }
 
-pub(crate) fn launch(session: &Arc<Session>, start: Start) -> Arc<Managed> {
-    let managed = adopt(session, start, &[]);
-    session
-        .events
-        .emit_inside(session, || EventKind::ProcessStarted {
-            process_id: managed.id().clone(),
-        });
-    managed
-}
-
-/// Follows the process in a task. One of an earlier daemon may have ended already.
-pub(crate) fn adopt(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc<Managed> {
+/// Follows the process in a task. `facts` are what an earlier daemon recorded; it may have ended.
+pub(crate) fn follow_process(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc<Managed> {
     let end = Fact::end(facts).map(|end| ProcessExit {
         exit_code: end.exit.exit_code,
         reason: end.exit.reason.clone(),

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec};
+use boxwood_api::{EventKind, ProcessId, ProcessInfo, ProcessSpec};
 use boxwood_backend::{SpawnRequest, Stdio};
 use jiff::Timestamp;
 
-use super::follow::{Start, launch};
+use super::follow::{Start, follow_process};
 use super::table::{Claim, Ticket};
 use super::{Managed, Replace};
 use crate::program::{Files, Killed, Note, spawn};
@@ -27,9 +27,10 @@ pub(crate) async fn start(
     let lease = registry.existing(handle).await?;
     let backend = &lease.session.backend;
     if !backend.capabilities().managed_processes {
-        return Err(SessionError::Invalid {
-            what: format!("the {} backend has no managed processes", backend.name()),
-        });
+        return Err(SessionError::invalid(format!(
+            "the {} backend has no managed processes",
+            backend.name()
+        )));
     }
     // First, because a process is not replaced if the new one is refused.
     quota::before(&lease.session).await?;
@@ -41,9 +42,9 @@ pub(crate) async fn start(
         }
         start_in(&registry, lease, spec, ticket).await
     });
-    starting.await.unwrap_or(Err(SessionError::Internal {
-        step: "starting a managed process",
-    }))
+    starting
+        .await
+        .unwrap_or(Err(SessionError::internal("starting a managed process")))
 }
 
 async fn claim(
@@ -107,7 +108,12 @@ async fn start_in(
         permit,
         limits: registry.settings.replay,
     };
-    let managed = launch(session, start);
+    let managed = follow_process(session, start, &[]);
+    session
+        .events
+        .emit_inside(session, || EventKind::ProcessStarted {
+            process_id: managed.id().clone(),
+        });
     let info = managed.info();
     ticket.fill(managed);
     Ok(info)
@@ -161,9 +167,9 @@ pub(crate) async fn stop(
         terminate(&registry, &lease, &managed).await;
         managed.info()
     });
-    stopping.await.map_err(|_| SessionError::Internal {
-        step: "stopping a managed process",
-    })
+    stopping
+        .await
+        .map_err(|_| SessionError::internal("stopping a managed process"))
 }
 
 fn check(spec: &ProcessSpec) -> Result<()> {

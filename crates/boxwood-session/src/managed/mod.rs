@@ -23,7 +23,7 @@ use crate::session::activity::Activity;
 use crate::{Result, SessionError};
 
 pub use attach::{Attachable, Attachment};
-pub(crate) use follow::{Start, adopt};
+pub(crate) use follow::{Start, follow_process};
 pub(crate) use lifecycle::{check_argv, find, start, stop, terminate};
 pub(crate) use table::ProcessTable;
 

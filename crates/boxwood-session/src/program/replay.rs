@@ -45,9 +45,9 @@ impl Since {
             return Err(SessionError::ReplayGone { asked, oldest });
         }
         if asked > end {
-            return Err(SessionError::Invalid {
-                what: format!("output from byte {asked} on: there are {end} bytes so far"),
-            });
+            return Err(SessionError::invalid(format!(
+                "output from byte {asked} on: there are {end} bytes so far"
+            )));
         }
         Ok(asked)
     }

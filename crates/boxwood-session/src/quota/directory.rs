@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use boxwood_policy::OpenedPath;
@@ -124,14 +123,14 @@ impl Directory {
         + 'static,
     ) -> Result<T, WalkError> {
         let mut state = Arc::clone(&self.state).lock_owned().await;
-        let cancel = CancelOnDrop::default();
-        let (handle, cancelled) = (Arc::clone(&self.handle), Arc::clone(&cancel.0));
+        // Dropped with the future.
+        let waiting = Arc::new(());
+        let (handle, waiter) = (Arc::clone(&self.handle), Arc::downgrade(&waiting));
         let working = tokio::task::spawn_blocking(move || {
-            work(handle.as_fd(), &mut state, &|| {
-                cancelled.load(Ordering::Relaxed)
-            })
+            work(handle.as_fd(), &mut state, &|| waiter.strong_count() == 0)
         });
         let outcome = working.await;
+        drop(waiting);
         outcome.unwrap_or_else(|error| Err(io::Error::other(error).into()))
     }
 }
@@ -142,13 +141,4 @@ fn statvfs(directory: BorrowedFd<'_>) -> Result<StatVfs, WalkError> {
 
 fn free_bytes(sizes: &StatVfs) -> u64 {
     sizes.f_bfree.saturating_mul(sizes.f_frsize)
-}
-
-#[derive(Default)]
-struct CancelOnDrop(Arc<AtomicBool>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::Quota;
 use super::directory::{Directory, Over};
 use super::estimate::Accuracy;
 use super::walk::WalkError;
@@ -106,7 +105,9 @@ async fn kill(session: &Session) {
         // The daemon that adopts the box polls it.
         return;
     }
-    let _counted = CountKill::begin(&session.quota);
+    // Counted before anything ends, because an end can be seen before the kill returns, and again
+    // afterwards, for programs that were started meanwhile.
+    session.quota.kills.fetch_add(1, Ordering::AcqRel);
     if let Err(error) = session.sandbox.kill_all().await {
         tracing::warn!(session = %session.id, %error, "failed to kill all programs of a box at once");
         for exec in session.execs.running() {
@@ -117,21 +118,5 @@ async fn kill(session: &Session) {
             kill_later(process.control());
         }
     }
-}
-
-/// Counts the kill before anything ends, because an end can be seen before the kill returns, and
-/// again afterwards, for programs that were started meanwhile.
-struct CountKill<'a>(&'a Quota);
-
-impl<'a> CountKill<'a> {
-    fn begin(quota: &'a Quota) -> Self {
-        quota.kills.fetch_add(1, Ordering::AcqRel);
-        Self(quota)
-    }
-}
-
-impl Drop for CountKill<'_> {
-    fn drop(&mut self) {
-        self.0.kills.fetch_add(1, Ordering::AcqRel);
-    }
+    session.quota.kills.fetch_add(1, Ordering::AcqRel);
 }

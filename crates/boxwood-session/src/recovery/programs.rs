@@ -81,7 +81,7 @@ impl Adoption<'_> {
                 .take_anyway(session.incarnation),
             limits: self.registry.settings.replay,
         };
-        let managed = managed::adopt(session, start, &facts);
+        let managed = managed::follow_process(session, start, &facts);
         session.processes.adopt(Arc::clone(&managed));
         if let Some(previous) = previous {
             self.end(previous);

@@ -63,8 +63,8 @@ impl Lease {
                 })
                 .map(|()| self)
         });
-        joining.await.unwrap_or(Err(SessionError::Internal {
-            step: "adding mounts to a running box",
-        }))
+        joining.await.unwrap_or(Err(SessionError::internal(
+            "adding mounts to a running box",
+        )))
     }
 }

@@ -92,17 +92,16 @@ impl Registry {
         wanted: impl FnOnce(&Arc<Session>) -> bool,
     ) -> Result<Option<Close<Arc<Session>>>> {
         let mut slots = lock(&self.slots);
-        if let Some(error) = self.barred(handle, slots.get(handle.id)) {
-            return Err(error);
-        }
+        self.check_access(handle, slots.get(handle.id))?;
         let Some(slot) = slots.get_mut(handle.id) else {
             return Ok(None);
         };
         Ok(match slot {
-            SessionState::Ready { session } if session.is_detached() || !handle.means(session) => {
+            SessionState::Ready { session }
+                if session.is_detached() || !handle.means(session) || !wanted(session) =>
+            {
                 None
             }
-            SessionState::Ready { session } if !wanted(session) => None,
             // A session with a certain incarnation is not still to be started.
             SessionState::Starting { .. } if handle.incarnation.is_some() => None,
             _ => Some(slot.close(why)),
@@ -125,9 +124,9 @@ impl Registry {
         let registry = Arc::clone(self);
         tokio::spawn(async move {
             let stopping = AssertUnwindSafe(stop_session(&session, ending)).catch_unwind();
-            let outcome = stopping.await.unwrap_or(Err(SessionError::Internal {
-                step: "removing the box (the backend panicked)",
-            }));
+            let outcome = stopping.await.unwrap_or(Err(SessionError::internal(
+                "removing the box (the backend panicked)",
+            )));
             if let Err(error) = &outcome {
                 tracing::error!(session = %session.id, %error, "failed to remove the box of a session");
             }

@@ -220,9 +220,8 @@ impl Session {
             mounts,
             joined,
         };
-        let record = serde_json::to_vec(&record).map_err(|_| SessionError::Internal {
-            step: "serialising the record of a box",
-        })?;
+        let record = serde_json::to_vec(&record)
+            .map_err(|_| SessionError::internal("serialising the record of a box"))?;
         self.sandbox
             .remember(&record)
             .await

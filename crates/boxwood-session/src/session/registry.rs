@@ -216,17 +216,14 @@ impl Registry {
     fn look_up(&self, handle: Handle<'_>) -> Result<Result<Lease, Settled>> {
         let slots = lock(&self.slots);
         let slot = slots.get(handle.id);
-        if let Some(error) = self.barred(handle, slot) {
-            return Err(error);
-        }
+        self.check_access(handle, slot)?;
         match slot {
             Some(SessionState::Ready { session }) if !handle.means(session) => {
                 Err(self.missing(handle))
             }
-            Some(SessionState::Ready { session }) if session.is_detached() => {
-                Err(SessionError::ShuttingDown)
-            }
-            Some(SessionState::Ready { session }) if session.sandbox.is_alive() => {
+            Some(SessionState::Ready { session })
+                if session.sandbox.is_alive() && !session.is_detached() =>
+            {
                 Ok(Ok(Lease::new(session)))
             }
             Some(SessionState::Ready { session }) => Err(session.gone()),
@@ -243,9 +240,7 @@ impl Registry {
     /// Returns an existing session, without waiting and without counting as a use.
     pub(crate) fn peek(&self, handle: Handle<'_>) -> Result<Arc<Session>> {
         let slots = lock(&self.slots);
-        if let Some(error) = self.barred(handle, slots.get(handle.id)) {
-            return Err(error);
-        }
+        self.check_access(handle, slots.get(handle.id))?;
         match slots.get(handle.id) {
             Some(SessionState::Ready { session }) if handle.means(session) => {
                 Ok(Arc::clone(session))
@@ -254,18 +249,19 @@ impl Registry {
         }
     }
 
-    /// Error for a caller without access to the session.
-    pub(crate) fn barred(
+    /// Fails for a caller without access to the session.
+    pub(crate) fn check_access(
         &self,
         handle: Handle<'_>,
         slot: Option<&SessionState<Arc<Session>>>,
-    ) -> Option<SessionError> {
-        let is_hosted = slot.and_then(is_hosted)?;
+    ) -> Result<()> {
+        let Some(is_hosted) = slot.and_then(is_hosted) else {
+            return Ok(());
+        };
         match handle.access.check(handle.id, is_hosted) {
-            Ok(()) => None,
             // Hosting has created no session with that name.
-            Err(SessionError::NotHosted { .. }) => Some(self.missing(handle)),
-            Err(error) => Some(error),
+            Err(SessionError::NotHosted { .. }) => Err(self.missing(handle)),
+            outcome => outcome,
         }
     }
 

@@ -30,9 +30,9 @@ impl Registry {
     pub(crate) async fn start(self: Arc<Self>, spec: Arc<AdmittedSpec>, settle: Settle) {
         let row = NewRow::new(&self.ledger, spec.session());
         let making = AssertUnwindSafe(self.make(&spec, &row)).catch_unwind();
-        let made = making.await.unwrap_or(Err(SessionError::Internal {
-            step: "starting the box (the backend panicked)",
-        }));
+        let made = making.await.unwrap_or(Err(SessionError::internal(
+            "starting the box (the backend panicked)",
+        )));
         let outcome = match made {
             Ok(session) => self.serve(session),
             Err(error) => {

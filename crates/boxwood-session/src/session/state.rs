@@ -82,9 +82,9 @@ impl<S: Clone> SessionState<S> {
 pub(crate) async fn settled(mut step: Settled) -> Result<()> {
     match step.wait_for(Option::is_some).await {
         Ok(outcome) => outcome.clone().unwrap_or(Ok(())),
-        Err(_) => Err(SessionError::Internal {
-            step: "waiting for a start or a removal (its task panicked)",
-        }),
+        Err(_) => Err(SessionError::internal(
+            "waiting for a start or a removal (its task panicked)",
+        )),
     }
 }
 

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use boxwood_backend::{BoxHandle, Progress, StartRecorder};
 use boxwood_policy::AdmittedSpec;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::images::Images;
-use super::{Waiting, Watch, discard};
+use super::{Waiting, count, discard};
+use crate::backends::Backends;
 use crate::session::activity::lock;
 use crate::session::registry::Registry;
 
@@ -35,7 +37,7 @@ pub(crate) async fn keep(registry: Weak<Registry>) {
         held.warm.make_room(room(&held));
         held.warm.drop_surplus();
         if looked_at_images.elapsed() >= IMAGES_LOOK {
-            held.warm.drop_outdated().await;
+            held.warm.drop_outdated(&held.backends).await;
             looked_at_images = Instant::now();
         }
         if let Some(spec) = held.warm.next_to_make(room(&held)) {
@@ -88,11 +90,15 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
     });
     // Before the start: later changes outdate the box.
     let changes = warm.changes();
-    let expected = registry.backends.current_of(&spec);
-    let seen = match &expected {
-        Some(backend) => Some((backend.name(), Images::now(&**backend, &spec).await)),
-        None => None,
+    let Some(backend) = registry.backends.current_of(&spec) else {
+        tracing::warn!(
+            profile = spec.profile(),
+            "there is no backend for prewarmed boxes"
+        );
+        warm.pause(&spec);
+        return;
     };
+    let images = Images::now(&*backend, &spec).await;
     let started = registry
         .backends
         .start(&spec, &Progress::silent(), &witness)
@@ -105,12 +111,11 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
             return;
         }
     };
-    let images = match seen {
-        Some((name, seen)) if name == begun.backend.name() => seen,
-        _ => Images::now(&*begun.backend, &spec).await,
-    };
+    // Otherwise its images are not known, and the next box is started on the right backend.
+    let is_expected = begun.backend.name() == backend.name();
     let (sandbox, changed) = (Arc::clone(&begun.sandbox), Arc::clone(&warm.changed));
-    let watching = tokio::spawn(async move {
+    let mut watch = JoinSet::new();
+    watch.spawn(async move {
         sandbox.gone().await;
         changed.notify_one();
     });
@@ -119,9 +124,9 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
         begun,
         handle,
         images,
-        _watch: Watch(watching.abort_handle()),
+        _watch: watch,
     };
-    if warm.changes() == changes {
+    if is_expected && warm.changes() == changes {
         warm.put_back(&spec, waiting);
     } else {
         discard([waiting]);
@@ -133,8 +138,7 @@ impl super::Warm {
     fn next_to_make(&self, room: usize) -> Option<Arc<AdmittedSpec>> {
         let now = Instant::now();
         let shelves = lock(&self.shelves);
-        let waiting: usize = shelves.iter().map(|shelf| shelf.boxes.len()).sum();
-        if waiting >= room {
+        if count(&shelves) >= room {
             return None;
         }
         let lacking = shelves
@@ -161,30 +165,28 @@ impl super::Warm {
         discard(surplus);
     }
 
-    /// Removes boxes whose images have changed.
-    async fn drop_outdated(&self) {
-        let mut backends = Vec::new();
-        for shelf in &*lock(&self.shelves) {
-            for waiting in &shelf.boxes {
-                let backend = &waiting.begun.backend;
-                backends.push((Arc::clone(backend), Arc::clone(&shelf.spec)));
-            }
-        }
-        backends
-            .dedup_by(|one, other| one.0.name() == other.0.name() && Arc::ptr_eq(&one.1, &other.1));
-        for (backend, spec) in backends {
+    /// Removes boxes whose images have changed, and those on a backend that is no longer used.
+    async fn drop_outdated(&self, backends: &Backends) {
+        let specs: Vec<_> = lock(&self.shelves)
+            .iter()
+            .filter(|shelf| !shelf.boxes.is_empty())
+            .map(|shelf| Arc::clone(&shelf.spec))
+            .collect();
+        for spec in specs {
+            let Some(backend) = backends.current_of(&spec) else {
+                continue;
+            };
             let now = Images::now(&*backend, &spec).await;
-            let mut outdated = Vec::new();
-            for shelf in &mut *lock(&self.shelves) {
-                if !Arc::ptr_eq(&shelf.spec, &spec) {
-                    continue;
-                }
-                outdated.extend(shelf.remove(|waiting| {
-                    waiting.begun.backend.name() == backend.name()
-                        && waiting.images.differ_from(&now)
-                }));
-            }
-            discard(outdated);
+            let is_outdated = |waiting: &mut Waiting| {
+                waiting.begun.backend.name() != backend.name() || waiting.images.differ_from(&now)
+            };
+            let mut shelves = lock(&self.shelves);
+            let shelf = shelves
+                .iter_mut()
+                .find(|shelf| Arc::ptr_eq(&shelf.spec, &spec));
+            let outdated = shelf.map(|shelf| shelf.remove(is_outdated));
+            drop(shelves);
+            discard(outdated.unwrap_or_default());
         }
     }
 

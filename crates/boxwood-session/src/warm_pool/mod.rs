@@ -15,7 +15,7 @@ use boxwood_backend::{BoxHandle, Progress, StartError, StartRecorder};
 use boxwood_policy::AdmittedSpec;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::backends::{Backends, Begun};
@@ -72,16 +72,8 @@ struct Waiting {
     /// What the witness was told at its start; `None` if boxes end with the daemon.
     handle: Option<BoxHandle>,
     images: Images,
-    _watch: Watch,
-}
-
-/// Wakes the keeper if the box dies.
-struct Watch(AbortHandle);
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// A task that wakes the keeper if the box dies. Dropping this aborts it.
+    _watch: JoinSet<()>,
 }
 
 impl Waiting {
@@ -159,14 +151,10 @@ impl Warm {
                 }),
             });
         }
-        let Begun {
-            backend, sandbox, ..
-        } = waiting.begun;
-        let spec = Arc::new(spec.on_backend(backend.name()));
+        let spec = Arc::new(spec.on_backend(waiting.begun.backend.name()));
         Ok(Some(Begun {
-            backend,
-            sandbox,
             spec,
+            ..waiting.begun
         }))
     }
 
@@ -206,8 +194,6 @@ impl Warm {
     pub(crate) fn make_room(&self, room: usize) {
         let mut shelves = lock(&self.shelves);
         let mut surplus = Vec::new();
-        let count =
-            |shelves: &[Shelf]| shelves.iter().map(|shelf| shelf.boxes.len()).sum::<usize>();
         while count(&shelves) > room {
             let fullest = shelves.iter_mut().max_by_key(|shelf| shelf.boxes.len());
             surplus.extend(fullest.and_then(|shelf| shelf.boxes.pop()));
@@ -234,10 +220,7 @@ impl Warm {
 
     /// Number of prewarmed boxes.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.shelves)
-            .iter()
-            .map(|shelf| shelf.boxes.len())
-            .sum()
+        count(&lock(&self.shelves))
     }
 
     /// Removes all prewarmed boxes. No more are started.
@@ -262,6 +245,10 @@ impl Warm {
     pub(crate) fn needs_keeper(&self) -> bool {
         !self.kept.swap(true, Ordering::AcqRel)
     }
+}
+
+fn count(shelves: &[Shelf]) -> usize {
+    shelves.iter().map(|shelf| shelf.boxes.len()).sum()
 }
 
 /// In a task, so that the caller does not wait.

@@ -60,14 +60,9 @@ impl StreamedExec {
     /// Everything before these offsets has arrived. From the first call on, output that was not
     /// acknowledged is kept, and the client receives no more than can be kept.
     pub fn acknowledge(&self, stdout: u64, stderr: u64) {
-        self.exec
-            .program
-            .stdout
-            .acknowledge(self.clients[0], stdout);
-        self.exec
-            .program
-            .stderr
-            .acknowledge(self.clients[1], stderr);
+        let program = &self.exec.program;
+        program.stdout.acknowledge(self.clients[0], stdout);
+        program.stderr.acknowledge(self.clients[1], stderr);
     }
 
     /// Returns when the program has received the bytes, and waits while it does not read. All bytes are

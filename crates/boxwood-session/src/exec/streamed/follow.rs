@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use boxwood_api::ExecExit;
 use jiff::Timestamp;
 use tokio::time::{sleep, timeout};
 
@@ -14,21 +13,14 @@ use crate::quota;
 use crate::session::ExecRecord;
 use crate::session::registry::Registry;
 
-/// What an earlier daemon recorded.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Known {
-    pub(super) timed_out: bool,
-    pub(super) abandoned: bool,
-    pub(super) ended: Option<ExecExit>,
-}
-
 pub(super) struct Task {
     pub(super) exec: Arc<Streamed>,
     pub(super) record: ExecRecord,
     pub(super) listed: Listed,
     pub(super) pipes: Pipes,
     pub(super) feeder: Feeder,
-    pub(super) known: Known,
+    /// What an earlier daemon recorded.
+    pub(super) facts: Vec<Fact>,
     pub(super) registry: Arc<Registry>,
 }
 
@@ -45,25 +37,26 @@ impl Task {
             listed,
             mut pipes,
             feeder,
-            known,
+            facts,
             registry,
         } = self;
         let session = Arc::clone(record.session());
-        let exit = if let Some(exit) = known.ended {
+        let exit = if let Some(end) = Fact::end(&facts) {
             // The earlier daemon has reported the end.
             record.skip_event();
             pipes.drain(|_, _| {}).await;
-            exit
+            end.exit.clone()
         } else {
             let control = &*exec.program.control;
-            let stop = exec.stop(known.abandoned);
+            let abandoned = facts.contains(&Fact::Abandoned);
+            let stop = exec.stop(abandoned);
             let ended = follow(control, &mut pipes, Some(feeder), stop, |_, _| {}).await;
             if ended.is_unkillable() {
                 registry.close_unkillable(&session);
             }
             let mut exit = match &ended {
-                Ended::Exited(_) if known.timed_out => timed_out(),
-                Ended::Exited(_) if known.abandoned => cancelled(),
+                Ended::Exited(_) if facts.contains(&Fact::TimedOut) => timed_out(),
+                Ended::Exited(_) if abandoned => cancelled(),
                 ended => end_of(ended, &record, exec.program.is_stop_requested()),
             };
             quota::after(&session, &mut exit).await;

@@ -107,9 +107,10 @@ impl Streamed {
     /// Attaches another client in place of the current one.
     pub(crate) fn resume(self: &Arc<Self>, stdout: Since, stderr: Since) -> Result<StreamedExec> {
         if !self.is_resumable() && !self.adopted {
-            return Err(SessionError::Invalid {
-                what: format!("command {} was not started as resumable", self.note.exec_id),
-            });
+            return Err(SessionError::invalid(format!(
+                "command {} was not started as resumable",
+                self.note.exec_id
+            )));
         }
         self.attach(stdout, stderr)
     }

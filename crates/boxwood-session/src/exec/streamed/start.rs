@@ -7,7 +7,7 @@ use boxwood_backend::{KeptProcess, Process, Stdio};
 use boxwood_policy::AdmittedExec;
 use tokio::sync::watch;
 
-use super::follow::{Known, Task};
+use super::follow::Task;
 use super::{Resume, Streamed, StreamedExec};
 use crate::Result;
 use crate::exec::captured::{note, request};
@@ -66,11 +66,6 @@ pub(crate) fn adopt(
         Ok(files) => files,
         Err(error) => return Err((error, program.process)),
     };
-    let known = Known {
-        timed_out: facts.contains(&Fact::TimedOut),
-        abandoned: facts.contains(&Fact::Abandoned),
-        ended: Fact::end(&facts).map(|end| end.exit.clone()),
-    };
     let process = program.process;
     let task = assemble(
         record,
@@ -78,22 +73,22 @@ pub(crate) fn adopt(
         streaming,
         process,
         files,
-        Some(known),
+        Some(facts),
         registry,
     );
-    task.exec.program.restore_stop_request(&facts);
+    task.exec.program.restore_stop_request(&task.facts);
     task.spawn();
     Ok(())
 }
 
-/// `known` is what an earlier daemon recorded of an exec that is adopted.
+/// `facts` are what an earlier daemon recorded of an exec that is adopted.
 fn assemble(
     record: ExecRecord,
     note: ExecNote,
     streaming: Streaming,
     process: Process,
     files: Files,
-    known: Option<Known>,
+    facts: Option<Vec<Fact>>,
     registry: &Arc<Registry>,
 ) -> Task {
     let session = Arc::clone(record.session());
@@ -105,7 +100,7 @@ fn assemble(
         session: session.id.clone(),
         backend: session.backend.name(),
         note,
-        adopted: known.is_some(),
+        adopted: facts.is_some(),
         program,
         streaming,
         resume_grace: limits.resume_grace,
@@ -120,6 +115,6 @@ fn assemble(
         exec,
         pipes,
         feeder,
-        known: known.unwrap_or_default(),
+        facts: facts.unwrap_or_default(),
     }
 }
