@@ -16,7 +16,7 @@ use crate::backends::Backends;
 use crate::events::EventStream;
 use crate::exec::captured;
 use crate::exec::streamed::{self, Resume, StreamedExec};
-use crate::managed::{self, Attachable, Replace};
+use crate::managed::{self, Attachable, Managed, Replace};
 use crate::program::Since;
 use crate::quota::{self, Writer};
 use crate::recovery::Recovery;
@@ -283,7 +283,11 @@ impl Sessions {
     }
 
     pub fn process(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessInfo> {
-        Ok(managed::find(&self.registry, self.handle(id), process)?.info())
+        Ok(self.managed(id, process)?.info())
+    }
+
+    pub(crate) fn managed(&self, id: &SessionId, process: &ProcessId) -> Result<Arc<Managed>> {
+        managed::find(&self.registry, self.handle(id), process)
     }
 
     /// Sorted by process id.
@@ -306,9 +310,7 @@ impl Sessions {
     ) -> Result<()> {
         // A frozen program does not handle signals.
         let _lease = self.registry.existing(self.handle(id)).await?;
-        managed::find(&self.registry, self.handle(id), process)?
-            .signal(signal)
-            .await
+        self.managed(id, process)?.signal(signal).await
     }
 
     /// Fails unless the process is running or has unread output.
@@ -317,7 +319,7 @@ impl Sessions {
     }
 
     pub fn logs(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessLogs> {
-        Ok(managed::find(&self.registry, self.handle(id), process)?.logs())
+        Ok(self.managed(id, process)?.logs())
     }
 
     pub async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer> {
@@ -331,11 +333,8 @@ impl Sessions {
         call: FileCall,
     ) -> Result<FileAnswer> {
         let lease = self.registry.existing(self.handle(id)).await?;
-        let _permit = self
-            .registry
-            .gate
-            .start_permit(lease.session.incarnation)
-            .await?;
+        let gate = &self.registry.gate;
+        let _permit = gate.start_permit(lease.session.incarnation).await?;
         if call.adds_to().is_some() {
             quota::before_write(&lease.session, writer).await?;
         }

@@ -6,7 +6,6 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use boxwood_api::{ExecExit, ExecResult, ExecStatus, Reason, SessionId, StreamCapture};
 use boxwood_backend::{ExitStatus, Keep, KeptProcess, Process, SpawnError, SpawnRequest, Stdio};
@@ -244,7 +243,7 @@ fn finish(
     );
     if timed_out && result.stderr.is_empty() {
         // Not counted in the capture: the command has written nothing.
-        let timeout = seconds(note.deadline.since(note.began));
+        let timeout = note.deadline.since(note.began).as_secs_f64();
         result.stderr = format!("Command timed out after {timeout} seconds.");
     }
     result
@@ -269,13 +268,5 @@ pub(crate) fn result(
         stdout_capture,
         stderr_capture,
         notices: [note.notices.clone(), exit.notices].concat(),
-    }
-}
-
-fn seconds(timeout: Duration) -> String {
-    if timeout.subsec_nanos() == 0 {
-        timeout.as_secs().to_string()
-    } else {
-        timeout.as_secs_f64().to_string()
     }
 }

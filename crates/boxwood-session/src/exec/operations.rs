@@ -4,7 +4,7 @@ use boxwood_api::{ExecDetail, ExecInfo, ProcessId, SessionId};
 
 use crate::exec::streamed::StreamedExec;
 use crate::exec::table::Entry;
-use crate::managed::{self, Attachable};
+use crate::managed::Attachable;
 use crate::program::{DetachSignal, Since};
 use crate::sessions::Sessions;
 use crate::{Result, SessionError};
@@ -64,8 +64,7 @@ impl Sessions {
         process: &ProcessId,
         since: Since,
     ) -> Result<Attachable> {
-        let managed = managed::find(&self.registry, self.handle(id), process)?;
-        Attachable::new(managed, since)
+        Attachable::new(self.managed(id, process)?, since)
     }
 
     fn found(&self, id: &SessionId, exec_id: u64) -> Result<(Entry, DetachSignal)> {

@@ -11,8 +11,8 @@ use super::Managed;
 use super::logs::LOG_BYTES;
 use crate::admission::RunPermit;
 use crate::program::{
-    EndCause, EndFact, Ended, Fact, Feeder, Files, Pipes, Program, ReplayLimits, Stream, exec_exit,
-    follow, reason,
+    EndCause, EndFact, Ended, Fact, Feeder, Files, Pipes, Program, Stream, exec_exit, follow,
+    reason,
 };
 use crate::quota::KillCount;
 use crate::session::Session;
@@ -24,7 +24,7 @@ pub(crate) struct Start {
     pub(crate) process: Process,
     pub(crate) files: Files,
     pub(crate) permit: RunPermit,
-    pub(crate) limits: ReplayLimits,
+    pub(crate) replay_bytes: u64,
 }
 
 /// Follows the process in a task. `facts` are what an earlier daemon recorded; it may have ended.
@@ -35,8 +35,12 @@ pub(crate) fn follow_process(session: &Arc<Session>, start: Start, facts: &[Fact
         exited_at: end.at,
     });
     let has_ended = end.is_some();
-    let (program, mut pipes, feeder) =
-        Program::new(start.process, start.files, start.limits, &session.read_rate);
+    let (program, mut pipes, feeder) = Program::new(
+        start.process,
+        start.files,
+        start.replay_bytes,
+        &session.read_rate,
+    );
     // Only stdout waits for clients: of stderr a part is kept.
     pipes.limit_stdout(&program.stdout);
     program.restore_stop_request(facts);

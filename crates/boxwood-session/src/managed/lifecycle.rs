@@ -106,7 +106,7 @@ async fn start_in(
         process,
         files,
         permit,
-        limits: registry.settings.replay,
+        replay_bytes: registry.settings.replay.bytes,
     };
     let managed = follow_process(session, start, &[]);
     session
@@ -132,11 +132,8 @@ pub(crate) fn find(
     handle: Handle<'_>,
     process: &ProcessId,
 ) -> Result<Arc<Managed>> {
-    let session = registry.peek(handle)?;
-    session
-        .processes
-        .get(process)
-        .ok_or_else(|| not_found(handle, process))
+    let found = registry.peek(handle)?.processes.get(process);
+    found.ok_or_else(|| not_found(handle, process))
 }
 
 fn not_found(handle: Handle<'_>, process: &ProcessId) -> SessionError {

@@ -79,10 +79,10 @@ impl Adoption<'_> {
                 .gate
                 .processes
                 .take_anyway(session.incarnation),
-            limits: self.registry.settings.replay,
+            replay_bytes: self.registry.settings.replay.bytes,
         };
         let managed = managed::follow_process(session, start, &facts);
-        session.processes.adopt(Arc::clone(&managed));
+        session.processes.insert(Arc::clone(&managed));
         if let Some(previous) = previous {
             self.end(previous);
         }

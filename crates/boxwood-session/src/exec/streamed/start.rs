@@ -93,7 +93,8 @@ fn assemble(
 ) -> Task {
     let session = Arc::clone(record.session());
     let limits = registry.settings.replay;
-    let (program, mut pipes, feeder) = Program::new(process, files, limits, &session.read_rate);
+    let (program, mut pipes, feeder) =
+        Program::new(process, files, limits.bytes, &session.read_rate);
     pipes.limit_stdout(&program.stdout);
     pipes.limit_stderr(&program.stderr);
     let exec = Arc::new(Streamed {
