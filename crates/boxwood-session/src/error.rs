@@ -282,6 +282,12 @@ impl SessionError {
         }
     }
 
+    pub(crate) fn start(source: StartError) -> Self {
+        Self::Start {
+            source: Arc::new(source),
+        }
+    }
+
     pub(crate) fn control(source: ControlError) -> Self {
         Self::Control {
             source: Arc::new(source),

@@ -287,7 +287,9 @@ impl Sessions {
     }
 
     pub(crate) fn managed(&self, id: &SessionId, process: &ProcessId) -> Result<Arc<Managed>> {
-        managed::find(&self.registry, self.handle(id), process)
+        let handle = self.handle(id);
+        let found = self.registry.peek(handle)?.processes.get(process);
+        found.ok_or_else(|| managed::not_found(handle, process))
     }
 
     /// Sorted by process id.

@@ -65,15 +65,6 @@ impl Budget {
             limit: self.0.limit,
         })
     }
-
-    fn grow(&self, bytes: usize, most: usize) -> bool {
-        self.0
-            .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes).filter(|used| *used <= most)
-            })
-            .is_ok()
-    }
 }
 
 /// Bytes of the budget; released when dropped.
@@ -86,12 +77,13 @@ pub struct Held {
 impl Held {
     /// For new work: fails if the budget is used up.
     pub fn take(&mut self, bytes: usize) -> Result<()> {
-        if self.budget.grow(bytes, self.budget.0.limit) {
-            self.bytes += bytes;
-            Ok(())
-        } else {
-            Err(self.budget.refuse())
-        }
+        let Inner { used, limit, .. } = &*self.budget.0;
+        let grown = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|used| used <= limit)
+        });
+        grown.map_err(|_| self.budget.refuse())?;
+        self.bytes += bytes;
+        Ok(())
     }
 
     /// For running work: never fails.

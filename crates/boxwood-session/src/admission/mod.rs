@@ -137,8 +137,8 @@ impl Gate {
     pub(crate) fn streamed(&self, session: Key) -> Result<RunPermit> {
         self.streamed.take(session).map_err(|no_permit| {
             self.start_permits.refuse(match no_permit {
-                NoPermit::Anywhere { limit } => Busy::Live { limit },
-                NoPermit::InSession { limit } => Busy::SessionLive { limit },
+                NoPermit::Anywhere(limit) => Busy::Live { limit },
+                NoPermit::InSession(limit) => Busy::SessionLive { limit },
             })
         })
     }
@@ -148,8 +148,8 @@ impl Gate {
         self.processes
             .take(session)
             .map_err(|no_permit| match no_permit {
-                NoPermit::Anywhere { limit } => SessionError::TooManyProcesses { limit },
-                NoPermit::InSession { limit } => {
+                NoPermit::Anywhere(limit) => SessionError::TooManyProcesses { limit },
+                NoPermit::InSession(limit) => {
                     self.start_permits.refuse(Busy::SessionProcesses { limit })
                 }
             })

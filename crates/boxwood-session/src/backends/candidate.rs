@@ -40,16 +40,6 @@ struct Seen {
     at: Option<Instant>,
 }
 
-impl Seen {
-    fn is_stale(&self) -> bool {
-        let good_for = match self.verdict {
-            Verdict::Works => GOOD_FOR,
-            Verdict::Unknown | Verdict::Fails(_) => BAD_FOR,
-        };
-        self.at.is_none_or(|at| at.elapsed() > good_for)
-    }
-}
-
 /// A backend that the daemon may use.
 pub struct Candidate {
     pub(crate) name: String,
@@ -63,7 +53,8 @@ pub struct Candidate {
 impl Candidate {
     /// A backend that was initialised. Probes show whether it can start boxes.
     pub fn living(backend: Arc<dyn Backend>) -> Self {
-        Self::new(backend.name(), Some(Arc::clone(&backend)), Verdict::Unknown)
+        let name = backend.name();
+        Self::new(name, Some(backend), Verdict::Unknown)
     }
 
     /// A backend that could not be initialised.
@@ -115,7 +106,12 @@ impl Candidate {
     }
 
     fn is_stale(&self) -> bool {
-        lock(&self.seen).is_stale()
+        let seen = lock(&self.seen);
+        let good_for = match seen.verdict {
+            Verdict::Works => GOOD_FOR,
+            Verdict::Unknown | Verdict::Fails(_) => BAD_FOR,
+        };
+        seen.at.is_none_or(|at| at.elapsed() > good_for)
     }
 
     /// Returns whether a recent probe was successful. Concurrent callers share one probe.

@@ -193,9 +193,9 @@ impl Backends {
             .partition(|member| member.fault().is_some());
         if !hopeful.is_empty() {
             // They are used again once a probe succeeds.
-            failing
-                .iter()
-                .for_each(|member| member.probe_in_background());
+            for member in &failing {
+                member.probe_in_background();
+            }
         }
         let mut refused = None;
         for (index, member) in hopeful.iter().chain(&failing).enumerate() {
@@ -208,12 +208,12 @@ impl Backends {
             }
             match member.start(backend, spec, progress, recorder).await {
                 Err(error @ StartError::Unavailable { .. }) => refused = Some(error),
-                outcome => return begun(outcome),
+                outcome => return outcome.map_err(SessionError::start),
             }
         }
         match refused {
             // The error of a single backend is returned unchanged.
-            Some(error) if is_only => begun(Err(error)),
+            Some(error) if is_only => Err(SessionError::start(error)),
             _ => Err(self.unavailable(&choice)),
         }
     }
@@ -285,10 +285,4 @@ pub(crate) struct Begun {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) sandbox: Arc<dyn Sandbox>,
     pub(crate) spec: Arc<AdmittedSpec>,
-}
-
-fn begun(outcome: Result<Begun, StartError>) -> Result<Begun> {
-    outcome.map_err(|source| SessionError::Start {
-        source: Arc::new(source),
-    })
 }

@@ -130,9 +130,14 @@ fn running(
     streams: &CapturedStreams,
     adopted: bool,
 ) -> Running {
-    let outputs = [streams.stdout.journal(), streams.stderr.journal()];
     let control = Arc::clone(&process.control);
-    Running::new(session.id.clone(), note, control, outputs, adopted)
+    Running::new(
+        session.id.clone(),
+        note,
+        control,
+        streams.journals(),
+        adopted,
+    )
 }
 
 async fn follow_captured(
@@ -143,8 +148,7 @@ async fn follow_captured(
     held: &mut Held,
 ) -> Ended {
     let feeder = streams.feeder(process.stdin.take());
-    let journals = [streams.stdout.journal(), streams.stderr.journal()];
-    let mut pipes = Pipes::take(&mut process, journals, &session.read_rate);
+    let mut pipes = Pipes::take(&mut process, streams.journals(), &session.read_rate);
     let stop = async {
         deadline.await;
         Stop::Timeout
@@ -175,8 +179,7 @@ pub(crate) fn adopt(
     let session = Arc::clone(record.session());
     if streams.is_answered() {
         record.skip_event();
-        let journals = [streams.stdout.journal(), streams.stderr.journal()];
-        Pipes::take(&mut process, journals, &session.read_rate).discard_rest();
+        Pipes::take(&mut process, streams.journals(), &session.read_rate).discard_rest();
         return Ok(());
     }
     let left = note.deadline.since(BootTime::now());

@@ -27,10 +27,6 @@ impl CapturedStream {
         }
     }
 
-    pub(crate) fn journal(&self) -> &Arc<Journal> {
-        &self.journal
-    }
-
     /// Adds a message of the daemon.
     pub(crate) fn append(&self, text: &str) {
         if let Err(error) = self.journal.append(text.as_bytes()) {
@@ -78,6 +74,10 @@ impl CapturedStreams {
             stderr: CapturedStream::new(Journal::once("stderr")?, limit),
             lingers: false,
         })
+    }
+
+    pub(crate) fn journals(&self) -> [&Arc<Journal>; 2] {
+        [&self.stdout.journal, &self.stderr.journal]
     }
 
     /// Frees what cannot be part of the result, and returns the number of bytes that are kept.
@@ -165,11 +165,11 @@ mod tests {
         let mut all = Vec::new();
         for number in 0..400_u32 {
             let piece = number.to_le_bytes().repeat(4096);
-            streams.stdout.journal().append(&piece).expect("taken in");
+            streams.stdout.journal.append(&piece).expect("taken in");
             streams.trim();
             all.extend_from_slice(&piece);
         }
-        let stat = rustix::fs::fstat(&*streams.stdout.journal().file()).expect("a file");
+        let stat = rustix::fs::fstat(&*streams.stdout.journal.file()).expect("a file");
         let kept = u64::try_from(stat.st_blocks).expect("a count") * 512;
         assert!(kept < 1_400_000, "{kept}");
         assert_eq!(streams.stdout.finish(), captured(limit, &all));
@@ -179,11 +179,11 @@ mod tests {
     fn an_answered_exec_is_freed_and_marked() {
         let streams = CapturedStreams::new(None, 1024 * 1024).expect("streams");
         let piece = vec![b'x'; 300_000];
-        streams.stdout.journal().append(&piece).expect("taken in");
+        streams.stdout.journal.append(&piece).expect("taken in");
         assert!(!next_daemon(&streams, 10).is_answered());
         streams.answered();
         assert!(next_daemon(&streams, 10).is_answered());
-        let stat = rustix::fs::fstat(&*streams.stdout.journal().file()).expect("a file");
+        let stat = rustix::fs::fstat(&*streams.stdout.journal.file()).expect("a file");
         assert_eq!(stat.st_blocks, 0);
     }
 
@@ -207,7 +207,7 @@ mod tests {
             let mut all = Vec::new();
             for (byte, length, crash) in pieces {
                 let piece = vec![byte; length];
-                streams.stderr.journal().append(&piece).expect("taken in");
+                streams.stderr.journal.append(&piece).expect("taken in");
                 streams.trim();
                 all.extend_from_slice(&piece);
                 if crash {

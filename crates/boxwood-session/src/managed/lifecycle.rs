@@ -127,16 +127,7 @@ pub(crate) async fn terminate(registry: &Arc<Registry>, lease: &Lease, managed: 
     }
 }
 
-pub(crate) fn find(
-    registry: &Registry,
-    handle: Handle<'_>,
-    process: &ProcessId,
-) -> Result<Arc<Managed>> {
-    let found = registry.peek(handle)?.processes.get(process);
-    found.ok_or_else(|| not_found(handle, process))
-}
-
-fn not_found(handle: Handle<'_>, process: &ProcessId) -> SessionError {
+pub(crate) fn not_found(handle: Handle<'_>, process: &ProcessId) -> SessionError {
     SessionError::ProcessNotFound {
         session: handle.id.clone(),
         process: process.clone(),

@@ -24,7 +24,7 @@ use crate::{Result, SessionError};
 
 pub use attach::{Attachable, Attachment};
 pub(crate) use follow::{Start, follow_process};
-pub(crate) use lifecycle::{check_argv, find, start, stop, terminate};
+pub(crate) use lifecycle::{check_argv, not_found, start, stop, terminate};
 pub(crate) use table::ProcessTable;
 
 /// What a start does if a process with that id is running.

@@ -41,12 +41,6 @@ struct State {
     next_writer_check: Option<Instant>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Over {
-    pub(super) used: u64,
-    pub(super) limit: u64,
-}
-
 impl Directory {
     pub(super) fn new(
         source: &OpenedPath,
@@ -65,7 +59,7 @@ impl Directory {
     }
 
     /// Returns how much is used if that is more than the limit.
-    pub(super) async fn over_limit(&self, accuracy: Accuracy) -> Result<Option<Over>, WalkError> {
+    pub(super) async fn over_limit(&self, accuracy: Accuracy) -> Result<Option<u64>, WalkError> {
         let Some(limit) = self.limit else {
             return Ok(None);
         };
@@ -85,7 +79,7 @@ impl Directory {
                 took: began.elapsed(),
             };
             state.estimate.measured(measurement, free);
-            Ok((used > limit).then_some(Over { used, limit }))
+            Ok((used > limit).then_some(used))
         })
         .await
     }

@@ -140,22 +140,20 @@ async fn check(session: &Session, phase: &'static str, accuracy: Accuracy) -> Re
         why,
     };
     let checking = tokio::time::timeout(MEASURE_TIMEOUT, workspace.over_limit(accuracy)).await;
-    let over = match checking {
-        Ok(Ok(over)) => over,
+    let used = match checking {
+        Ok(Ok(None)) => return Ok(()),
+        Ok(Ok(Some(used))) => used,
         Ok(Err(error)) => return Err(unmeasured(error.to_string())),
         Err(_) => {
             let seconds = MEASURE_TIMEOUT.as_secs();
             return Err(unmeasured(format!("it took longer than {seconds} s")));
         }
     };
-    let Some(over) = over else {
-        return Ok(());
-    };
     Err(SessionError::OverQuota {
         session: session.id.clone(),
         phase,
-        used: over.used,
-        limit: over.limit,
+        used,
+        limit: workspace.limit.unwrap_or_default(),
         host_path: workspace.host_path.clone(),
     })
 }

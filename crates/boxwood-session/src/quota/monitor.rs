@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::directory::{Directory, Over};
+use super::directory::Directory;
 use super::estimate::Accuracy;
 use super::walk::WalkError;
 use crate::program::kill_later;
@@ -69,33 +69,29 @@ async fn poll(session: &Arc<Session>, killed_at: &mut u64) {
 }
 
 async fn check_limit(session: &Session, directory: &Directory, killed_at: &mut u64) {
-    let Some(over) = over_limit(session, directory).await else {
+    let Some(used) = over_limit(session, directory).await else {
         *killed_at = 0;
         return;
     };
     let runs = session.processes.any_running() || !session.execs.running().is_empty();
-    if runs || over.used > *killed_at {
+    if runs || used > *killed_at {
         tracing::info!(
-            session = %session.id, used = over.used, limit = over.limit,
+            session = %session.id, used, limit = directory.limit,
             "workspace quota exceeded: killing the programs of the box"
         );
-        *killed_at = over.used;
+        *killed_at = used;
         kill(session).await;
     }
 }
 
 /// A tree that a box has made unmeasurable counts as over its limit.
-async fn over_limit(session: &Session, directory: &Directory) -> Option<Over> {
+async fn over_limit(session: &Session, directory: &Directory) -> Option<u64> {
     match directory.over_limit(Accuracy::Poll).await {
-        Ok(over) => over,
+        Ok(used) => used,
         Err(WalkError::Cancelled) => None,
         Err(error) => {
             tracing::warn!(session = %session.id, %error, "failed to measure a workspace");
-            let limit = directory.limit?;
-            (!matches!(error, WalkError::Io(_))).then_some(Over {
-                used: u64::MAX,
-                limit,
-            })
+            (!matches!(error, WalkError::Io(_))).then_some(u64::MAX)
         }
     }
 }

@@ -194,8 +194,7 @@ impl Registry {
             created_at,
             adopted_at: Some(Timestamp::now()),
         };
-        let (events, budget) = (self.events.clone(), self.gate.budget.clone());
-        let session = Arc::new(Session::new(parts, events, budget));
+        let session = Arc::new(Session::new(parts, self));
         if let Err(error) = quota::watch(&session, &self.settings) {
             // The session is kept, because removing the box would lose the work in it.
             tracing::error!(session = %session.id, %error, "failed to watch the quota of an adopted box");

@@ -41,11 +41,7 @@ impl Registry {
         };
         // The start ends with a removal or with an error. Nothing is left in either case.
         let _ = settled(started).await;
-        let closed = match lock(&self.slots).get(handle.id) {
-            Some(SessionState::Closing { closed }) => closed.clone(),
-            Some(_) | None => return Ok(()),
-        };
-        settled(closed).await
+        settled(self.closing(handle.id)).await
     }
 
     /// Closes this session if it is still the one in its slot and `wanted` returns true under the lock.

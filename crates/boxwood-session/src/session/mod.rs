@@ -37,6 +37,7 @@ use crate::session::access::Access;
 use crate::session::activity::{Activity, Use};
 use crate::session::freeze::FreezeState;
 use crate::session::mounts::Mounts;
+use crate::session::registry::Registry;
 use crate::{Result, SessionError};
 
 /// A session id, with a certain incarnation if the caller requested one.
@@ -114,7 +115,8 @@ pub(crate) struct Parts {
 }
 
 impl Session {
-    pub(crate) fn new(parts: Parts, events: Events, budget: Budget) -> Self {
+    pub(crate) fn new(parts: Parts, registry: &Registry) -> Self {
+        let events = registry.events.clone();
         let freeze_state = FreezeState::of(parts.spec.session(), &parts.sandbox, &events);
         Self {
             id: parts.spec.session().clone(),
@@ -126,7 +128,7 @@ impl Session {
             activity: Arc::new(Activity::new(freeze_state)),
             processes: ProcessTable::default(),
             execs: ExecTable::default(),
-            budget,
+            budget: registry.gate.budget.clone(),
             read_rate: ReadRate::default(),
             quota: Quota::default(),
             events,

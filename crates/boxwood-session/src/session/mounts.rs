@@ -17,40 +17,35 @@ use crate::session::activity::lock;
 /// number the box is treated as one that cannot add mounts.
 const MOST_JOINED: usize = 512;
 
-/// The inode number is not reused, because the descriptor in the mount, or the box, holds the file.
-type Identity = Option<FileIdentity>;
-
-fn identity(mount: &AdmittedMount) -> Identity {
-    identify(mount.source())
-}
-
 /// A mount and the file it shows.
 #[derive(Clone)]
 struct Known {
     mount: AdmittedMount,
-    identity: Identity,
+    /// The inode number is not reused, because the descriptor in the mount, or the box, holds the file.
+    identity: Option<FileIdentity>,
 }
 
 impl Known {
     fn new(mount: AdmittedMount) -> Self {
         Self {
-            identity: identity(&mount),
+            identity: identify(mount.source()),
             mount,
         }
     }
 
+    fn path(&self) -> &str {
+        self.mount.mount_path()
+    }
+
     fn is_same(&self, other: &Self) -> bool {
-        self.mount.mount_path() == other.mount.mount_path()
+        self.path() == other.path()
             && self.mount.mode() == other.mount.mode()
             && self.identity == other.identity
             && self.mount.source().real_path == other.mount.source().real_path
     }
 
     fn is_below(&self, other: &Self) -> bool {
-        let rest = self
-            .mount
-            .mount_path()
-            .strip_prefix(other.mount.mount_path());
+        let rest = self.path().strip_prefix(other.path());
         rest.is_some_and(|rest| rest.starts_with('/'))
     }
 }
@@ -59,7 +54,7 @@ impl Known {
 /// lock.
 pub(crate) struct SessionRequest {
     pub(crate) spec: Arc<AdmittedSpec>,
-    identities: Vec<Identity>,
+    identities: Vec<Option<FileIdentity>>,
 }
 
 impl SessionRequest {
@@ -67,20 +62,16 @@ impl SessionRequest {
         let mounts = spec.extra_mounts().iter();
         let joining = mounts.filter(|mount| mount.joining() == Joining::Living);
         Self {
-            identities: joining.map(identity).collect(),
+            identities: joining.map(|mount| identify(mount.source())).collect(),
             spec: Arc::clone(spec),
         }
     }
 
     fn mounts_in(&self, living: &AdmittedSpec) -> Vec<Known> {
         let mounts = self.spec.joining(living).into_iter();
-        mounts
-            .zip(&self.identities)
-            .map(|(mount, identity)| Known {
-                mount,
-                identity: *identity,
-            })
-            .collect()
+        let identified = mounts.zip(self.identities.iter().copied());
+        let known = identified.map(|(mount, identity)| Known { mount, identity });
+        known.collect()
     }
 }
 
@@ -189,10 +180,7 @@ impl Mounts {
         let hidden: Vec<Known> = lock(&self.present)
             .iter()
             .filter(|known| new.iter().any(|new| known.is_below(new)))
-            .filter(|known| {
-                !new.iter()
-                    .any(|new| new.mount.mount_path() == known.mount.mount_path())
-            })
+            .filter(|known| !new.iter().any(|new| new.path() == known.path()))
             .cloned()
             .collect();
         new.extend(hidden);
@@ -203,14 +191,11 @@ impl Mounts {
 
 /// The latest mount at a path is the visible one.
 fn put(present: &mut Vec<Known>, new: Known) {
-    present.retain(|known| known.mount.mount_path() != new.mount.mount_path());
+    present.retain(|known| known.path() != new.path());
     present.push(new);
     outer_first(present);
 }
 
 fn outer_first(mounts: &mut [Known]) {
-    mounts.sort_by(|one, other| {
-        let (one, other) = (one.mount.mount_path(), other.mount.mount_path());
-        one.split('/').cmp(other.split('/'))
-    });
+    mounts.sort_by(|one, other| one.path().split('/').cmp(other.path().split('/')));
 }

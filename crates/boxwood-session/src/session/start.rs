@@ -61,8 +61,7 @@ impl Registry {
             created_at: row.created_at,
             adopted_at: None,
         };
-        let (events, budget) = (self.events.clone(), self.gate.budget.clone());
-        let session = Arc::new(Session::new(parts, events, budget));
+        let session = Arc::new(Session::new(parts, self));
         let watched = quota::watch(&session, &self.settings);
         let watched = watched.map_err(|error| SessionError::unwatched(&session.id, &error));
         let finished = match watched {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use boxwood_backend::{BoxHandle, Progress, StartError, StartRecorder};
+use boxwood_backend::{BoxHandle, Progress, StartRecorder, start_step};
 use boxwood_policy::AdmittedSpec;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
@@ -144,12 +144,9 @@ impl Warm {
             && let Err(source) = witness.record(handle.clone()).await
         {
             self.put_back(spec, waiting);
-            return Err(SessionError::Start {
-                source: Arc::new(StartError::Step {
-                    step: "recording it in the ledger".to_owned(),
-                    source,
-                }),
-            });
+            return Err(SessionError::start(start_step(
+                "recording it in the ledger",
+            )(source)));
         }
         let spec = Arc::new(spec.on_backend(waiting.begun.backend.name()));
         Ok(Some(Begun {

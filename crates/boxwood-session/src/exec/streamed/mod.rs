@@ -134,12 +134,7 @@ impl Streamed {
     fn detach(&self, [on_stdout, on_stderr]: [u64; 2]) {
         self.program.stdout.detach(on_stdout);
         self.program.stderr.detach(on_stderr);
-        self.client.send_if_modified(|current| {
-            let is_current = *current == Some(on_stdout);
-            if is_current {
-                *current = None;
-            }
-            is_current
-        });
+        self.client
+            .send_if_modified(|current| current.take_if(|it| *it == on_stdout).is_some());
     }
 }
