@@ -227,8 +227,10 @@ fn unacknowledged_bytes_are_kept_and_limit_what_is_handed_out() {
     assert_eq!(handed_out, REPLAY_BYTES);
     assert_eq!(case.queue.journal.start(), 0, "all are kept");
     case.queue.acknowledge(case.client.get(), 500_000);
-    assert!(case.queue.journal.start() > 400_000);
     assert!(case.bytes(AHEAD_BYTES).is_some());
+    while case.bytes(AHEAD_BYTES).is_some() {}
+    let start = case.queue.journal.start();
+    assert!((400_000..=500_000).contains(&start), "{start}");
 }
 
 #[test]
