@@ -219,16 +219,16 @@ impl SessionError {
             Self::TooManyProcesses { .. } => "stop a managed process that is no longer needed",
             Self::Busy(busy) => busy.hint(),
             Self::Gone { .. } => {
-                "ask again, without an incarnation if one was named: the session is made anew"
+                "retry, without an incarnation if one was given: a new session is created"
             }
-            Self::StateFull { .. } => "free space there; sessions that exist go on meanwhile",
+            Self::StateFull { .. } => "free space there; existing sessions continue meanwhile",
             Self::Unrecorded { .. } => {
-                "restart the daemon: boxes live on, and the ledger is mended"
+                "restart the daemon: boxes keep running, and the ledger is repaired"
             }
             Self::ExecNotFound { .. } => {
-                "list the session's commands; ended ones are remembered for a while only"
+                "list the session's commands; ended ones are kept for a limited time"
             }
-            Self::ReplayGone { .. } => "ask for a later byte, or for what comes from now on",
+            Self::ReplayGone { .. } => "request a later offset, or `now`",
             Self::ProcessConflict { .. } => "stop it first, or use another process_id",
             Self::Spawn { source, .. } if matches!(**source, SpawnError::PidsLimit) => STOP_SOME,
             Self::Spawn { source, .. } if matches!(**source, SpawnError::TooLong) => {

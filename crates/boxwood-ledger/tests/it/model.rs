@@ -123,7 +123,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_ledger_is_what_was_told(steps in steps()) {
+    fn the_ledger_matches_its_model(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(run(steps));
     }

@@ -3,7 +3,7 @@ use boxwood_ledger::{Ledger, OpenError, Opened, State, current_boot};
 use crate::{as_left_by_a_killed_daemon, id, incarnations, known, open, row};
 
 #[tokio::test]
-async fn what_was_written_is_there_after_a_close() {
+async fn rows_and_ends_are_there_after_a_close() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (ledger, opened) = open(&path).await;
@@ -28,7 +28,7 @@ async fn what_was_written_is_there_after_a_close() {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_without_a_close() {
+async fn rows_and_ends_are_there_after_a_crash() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
@@ -44,7 +44,7 @@ async fn what_was_written_is_there_without_a_close() {
 }
 
 #[tokio::test]
-async fn a_number_is_never_given_out_twice_even_when_the_ledger_is_removed() {
+async fn an_incarnation_is_never_reused_even_if_the_ledger_is_removed() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
@@ -65,7 +65,7 @@ async fn a_number_is_never_given_out_twice_even_when_the_ledger_is_removed() {
 }
 
 #[tokio::test]
-async fn a_second_daemon_cannot_have_it_until_the_first_has_let_go() {
+async fn a_ledger_in_use_cannot_be_opened_by_a_second_daemon() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (first, _) = open(&path).await;
@@ -94,7 +94,7 @@ async fn an_adopted_box_is_ready_and_belongs_to_the_current_boot() {
 }
 
 #[tokio::test]
-async fn ends_are_remembered_up_to_a_bound() {
+async fn a_limited_number_of_ends_is_kept() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
@@ -112,7 +112,7 @@ async fn ends_are_remembered_up_to_a_bound() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_where_nothing_outlives_the_process() {
+async fn a_ledger_in_memory_writes_nothing() {
     let ledger = Ledger::in_memory();
     assert_eq!(ledger.next_incarnation(), 1);
     ledger.insert(row(1, "s")).await.expect("nothing to fail");
@@ -126,7 +126,7 @@ async fn nothing_is_written_where_nothing_outlives_the_process() {
 }
 
 #[tokio::test]
-async fn only_its_owner_may_read_it() {
+async fn only_the_owner_can_read_the_ledger() {
     use std::os::unix::fs::PermissionsExt as _;
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");

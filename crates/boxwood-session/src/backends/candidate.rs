@@ -125,7 +125,7 @@ impl Candidate {
                     Ok(probe) => judged(&self.name, &probe),
                     Err(_) => Verdict::Fails(Fault {
                         why: format!("it did not answer within {} s", LONGEST_PROBE.as_secs()),
-                        fix: format!("see whether `{}` hangs on this machine", self.name),
+                        fix: format!("check whether `{}` hangs on this machine", self.name),
                     }),
                 };
                 self.record(verdict, Some(Instant::now()));
@@ -200,7 +200,7 @@ fn judged(name: &str, probe: &Result<Probe, ProbeError>) -> Verdict {
             tracing::warn!(backend = name, %error, source = ?error.source, "failed to probe a backend");
             Verdict::Fails(Fault {
                 why: error.to_string(),
-                fix: "the log has the cause".to_owned(),
+                fix: "see the cause in the log of the daemon".to_owned(),
             })
         }
     }

@@ -88,7 +88,7 @@ fn absent(fault: super::Fault) -> DoctorFinding {
         mechanism: None,
         state: FindingState::Fatal,
         detail: fault.why,
-        matters: "without it nothing else can be tried".to_owned(),
+        matters: "without it no other check can run".to_owned(),
         fix: Some(fault.fix).filter(|fix| !fix.is_empty()),
     }
 }

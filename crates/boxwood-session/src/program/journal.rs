@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_handed_out_is_counted() {
+    fn undelivered_bytes_count_against_the_budget() {
         let budget = Budget::new(1 << 30);
         let journal = Journal::new("test").expect("a journal").counted(&budget);
         journal.append(&vec![7; 200_000]).expect("taken");
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_write_is_written_over() {
+    fn an_incomplete_write_is_overwritten() {
         let journal = Journal::new("test").expect("a journal");
         journal.append(b"whole").expect("taken");
         // Written, but the daemon was killed before it could say so.
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_costs_nothing() {
+    fn freed_bytes_take_no_memory() {
         let journal = Journal::new("test").expect("a journal");
         journal.append(&vec![b'x'; 1024 * 1024]).expect("taken");
         let full = blocks(&journal);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_journal_is_refused() {
+    fn files_that_are_no_journal_are_refused() {
         let (reader, writer) = io::pipe().expect("a pipe");
         assert!(Journal::from_files(writer.into(), reader.into()).is_err());
         let one = Journal::new("one").expect("a journal");

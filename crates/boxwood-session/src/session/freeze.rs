@@ -13,7 +13,7 @@ use boxwood_backend::Sandbox;
 use tokio::time::{Instant, sleep};
 
 use crate::events::Events;
-use crate::session::reaper::SHORTEST_NAP;
+use crate::session::reaper::MIN_PAUSE;
 use crate::session::registry::Registry;
 use crate::session::{Lease, Session};
 use crate::{Result, SessionError};
@@ -122,7 +122,7 @@ impl Lease {
 /// Freezes idle boxes until the registry is dropped.
 pub(crate) async fn run(registry: Weak<Registry>) {
     while let Some(pause) = scan(&registry) {
-        sleep(pause.max(SHORTEST_NAP)).await;
+        sleep(pause.max(MIN_PAUSE)).await;
     }
 }
 

@@ -12,14 +12,14 @@ use crate::session::registry::Registry;
 use crate::session::{Ending, Session};
 
 /// Minimum interval of the scan.
-pub(crate) const SHORTEST_NAP: Duration = Duration::from_millis(10);
+pub(crate) const MIN_PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(registry: Weak<Registry>, ttl: Duration) {
     if ttl.is_zero() {
         return;
     }
     while let Some(pause) = scan(&registry, ttl) {
-        sleep(pause.max(SHORTEST_NAP)).await;
+        sleep(pause.max(MIN_PAUSE)).await;
     }
 }
 

@@ -10,23 +10,23 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::images::Images;
-use super::{Waiting, count, discard};
+use super::{PrewarmedBox, count, discard};
 use crate::backends::Backends;
 use crate::session::activity::lock;
 use crate::session::registry::Registry;
 
 /// Time without requests that counts as idle.
-const QUIET: Duration = Duration::from_millis(12);
+const IDLE_TIME: Duration = Duration::from_millis(12);
 /// On a daemon that is never idle, boxes are prewarmed after this time.
-const PATIENCE: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_millis(500);
 /// Pause after a failed start. Requests meanwhile report the error.
-const PAUSE: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
 /// Interval of checks for changed images.
-const IMAGES_LOOK: Duration = Duration::from_secs(30);
+const IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Runs until the registry is dropped or shut down.
 pub(crate) async fn keep(registry: Weak<Registry>) {
-    let mut looked_at_images = Instant::now();
+    let mut images_checked_at = Instant::now();
     loop {
         let Some(held) = registry.upgrade() else {
             return;
@@ -36,9 +36,9 @@ pub(crate) async fn keep(registry: Weak<Registry>) {
         }
         held.warm.make_room(room(&held));
         held.warm.drop_surplus();
-        if looked_at_images.elapsed() >= IMAGES_LOOK {
+        if images_checked_at.elapsed() >= IMAGE_CHECK_INTERVAL {
             held.warm.drop_outdated(&held.backends).await;
-            looked_at_images = Instant::now();
+            images_checked_at = Instant::now();
         }
         if let Some(spec) = held.warm.next_to_make(room(&held)) {
             quiet(&held).await;
@@ -46,7 +46,7 @@ pub(crate) async fn keep(registry: Weak<Registry>) {
             continue;
         }
         let changed = Arc::clone(&held.warm.changed);
-        let next = held.warm.next_scan(looked_at_images);
+        let next = held.warm.next_scan(images_checked_at);
         // The registry is not kept alive while waiting.
         drop(held);
         tokio::select! {
@@ -65,9 +65,9 @@ pub(super) fn room(registry: &Registry) -> usize {
 /// Resolves when no session is being created and no command is being started.
 async fn quiet(registry: &Registry) {
     let since = Instant::now();
-    while since.elapsed() < PATIENCE {
+    while since.elapsed() < MAX_DELAY {
         let before = registry.exec_ids.load(Ordering::Relaxed);
-        sleep(QUIET).await;
+        sleep(IDLE_TIME).await;
         let (starting, _) = registry.in_motion();
         if starting == 0 && before == registry.exec_ids.load(Ordering::Relaxed) {
             return;
@@ -84,7 +84,7 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
     let handle: Arc<Mutex<Option<BoxHandle>>> = Arc::default();
     let told = Arc::clone(&handle);
     // A prewarmed box is not in the ledger. What identifies it is kept until it is used.
-    let witness = StartRecorder::new(move |found| {
+    let recorder = StartRecorder::new(move |found| {
         *lock(&told) = Some(found);
         Box::pin(async { Ok(()) })
     });
@@ -101,7 +101,7 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
     let images = Images::now(&*backend, &spec).await;
     let started = registry
         .backends
-        .start(&spec, &Progress::silent(), &witness)
+        .start(&spec, &Progress::silent(), &recorder)
         .await;
     let begun = match started {
         Ok(begun) => begun,
@@ -120,7 +120,7 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
         changed.notify_one();
     });
     let handle = lock(&handle).take();
-    let waiting = Waiting {
+    let waiting = PrewarmedBox {
         begun,
         handle,
         images,
@@ -137,74 +137,72 @@ impl super::Warm {
     /// The profile that lacks the most boxes, if one more is allowed.
     fn next_to_make(&self, room: usize) -> Option<Arc<AdmittedSpec>> {
         let now = Instant::now();
-        let shelves = lock(&self.shelves);
-        if count(&shelves) >= room {
+        let pools = lock(&self.pools);
+        if count(&pools) >= room {
             return None;
         }
-        let lacking = shelves
+        let lacking = pools
             .iter()
-            .filter(|shelf| shelf.not_before.is_none_or(|until| until <= now))
-            .map(|shelf| {
-                let lacks = shelf.demand.wanted().saturating_sub(shelf.boxes.len());
-                (lacks, shelf)
+            .filter(|pool| pool.not_before.is_none_or(|until| until <= now))
+            .map(|pool| {
+                let lacks = pool.demand.wanted().saturating_sub(pool.boxes.len());
+                (lacks, pool)
             });
-        let (lacks, shelf) = lacking.max_by_key(|(lacks, _)| *lacks)?;
-        (lacks > 0).then(|| Arc::clone(&shelf.spec))
+        let (lacks, pool) = lacking.max_by_key(|(lacks, _)| *lacks)?;
+        (lacks > 0).then(|| Arc::clone(&pool.spec))
     }
 
     /// Removes dead and surplus boxes.
     fn drop_surplus(&self) {
         let now = Instant::now();
         let mut surplus = Vec::new();
-        for shelf in &mut *lock(&self.shelves) {
-            shelf.demand.time_passed(now);
-            surplus.extend(shelf.remove(|waiting| !waiting.begun.sandbox.is_alive()));
-            let wanted = shelf.demand.wanted().min(shelf.boxes.len());
-            surplus.extend(shelf.boxes.drain(wanted..));
+        for pool in &mut *lock(&self.pools) {
+            pool.demand.time_passed(now);
+            surplus.extend(pool.remove(|waiting| !waiting.begun.sandbox.is_alive()));
+            let wanted = pool.demand.wanted().min(pool.boxes.len());
+            surplus.extend(pool.boxes.drain(wanted..));
         }
         discard(surplus);
     }
 
     /// Removes boxes whose images have changed, and those on a backend that is no longer used.
     async fn drop_outdated(&self, backends: &Backends) {
-        let specs: Vec<_> = lock(&self.shelves)
+        let specs: Vec<_> = lock(&self.pools)
             .iter()
-            .filter(|shelf| !shelf.boxes.is_empty())
-            .map(|shelf| Arc::clone(&shelf.spec))
+            .filter(|pool| !pool.boxes.is_empty())
+            .map(|pool| Arc::clone(&pool.spec))
             .collect();
         for spec in specs {
             let Some(backend) = backends.current_of(&spec) else {
                 continue;
             };
             let now = Images::now(&*backend, &spec).await;
-            let is_outdated = |waiting: &mut Waiting| {
+            let is_outdated = |waiting: &mut PrewarmedBox| {
                 waiting.begun.backend.name() != backend.name() || waiting.images.differ_from(&now)
             };
-            let mut shelves = lock(&self.shelves);
-            let shelf = shelves
-                .iter_mut()
-                .find(|shelf| Arc::ptr_eq(&shelf.spec, &spec));
-            let outdated = shelf.map(|shelf| shelf.remove(is_outdated));
-            drop(shelves);
+            let mut pools = lock(&self.pools);
+            let pool = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.spec, &spec));
+            let outdated = pool.map(|pool| pool.remove(is_outdated));
+            drop(pools);
             discard(outdated.unwrap_or_default());
         }
     }
 
     fn pause(&self, spec: &Arc<AdmittedSpec>) {
-        for shelf in &mut *lock(&self.shelves) {
-            if Arc::ptr_eq(&shelf.spec, spec) {
-                shelf.not_before = Some(Instant::now() + PAUSE);
+        for pool in &mut *lock(&self.pools) {
+            if Arc::ptr_eq(&pool.spec, spec) {
+                pool.not_before = Some(Instant::now() + RETRY_PAUSE);
             }
         }
     }
 
     /// Time of the next step without requests.
-    fn next_scan(&self, looked_at_images: Instant) -> Instant {
-        let images = looked_at_images + IMAGES_LOOK;
-        let shelves = lock(&self.shelves);
-        let changes = shelves.iter().flat_map(|shelf| {
-            let pause = shelf.not_before.filter(|until| *until > Instant::now());
-            [shelf.demand.next_change(), pause]
+    fn next_scan(&self, images_checked_at: Instant) -> Instant {
+        let images = images_checked_at + IMAGE_CHECK_INTERVAL;
+        let pools = lock(&self.pools);
+        let changes = pools.iter().flat_map(|pool| {
+            let pause = pool.not_before.filter(|until| *until > Instant::now());
+            [pool.demand.next_change(), pause]
         });
         changes.flatten().fold(images, Instant::min)
     }
