@@ -263,8 +263,6 @@ impl Runtime for DaemonRuntime {
         session: &'a SessionId,
         process: &'a ProcessId,
     ) -> BoxFuture<'a, Answer<String>> {
-        to_answer(async move {
-            Ok(self.sessions.logs(session, process)?.stderr)
-        })
+        to_answer(async move { Ok(self.sessions.logs(session, process)?.stderr) })
     }
 }
