@@ -1,6 +1,5 @@
 //! Boxes that outlive the daemon that created them.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,12 +56,5 @@ impl StartRecorder {
             Some(record) => record(handle).await,
             None => Ok(()),
         }
-    }
-}
-
-impl fmt::Debug for StartRecorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let writes = if self.0.is_some() { "some" } else { "none" };
-        f.debug_tuple("StartRecorder").field(&writes).finish()
     }
 }

@@ -1,7 +1,6 @@
 //! A process in a box.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -22,6 +21,7 @@ pub enum Stdio {
     Terminal(TerminalSize),
 }
 
+/// Not `Debug`: values of the environment may be secrets.
 #[derive(Clone)]
 pub struct SpawnRequest {
     /// Program and arguments. A program without a slash is looked up in the box's `PATH`. An argument over
@@ -45,19 +45,6 @@ pub struct Keep {
     pub note: Vec<u8>,
     /// Files that have to survive, such as buffered output or pending input.
     pub files: Vec<Arc<OwnedFd>>,
-}
-
-/// Environment values may be secrets, so only their names are shown.
-impl fmt::Debug for SpawnRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpawnRequest")
-            .field("argv", &self.argv)
-            .field("env_keys", &self.env.keys().collect::<Vec<_>>())
-            .field("cwd", &self.cwd)
-            .field("stdio", &self.stdio)
-            .field("kept", &self.keep.is_some())
-            .finish()
-    }
 }
 
 /// A running program. Dropping it closes its streams; the program keeps running until it exits, is killed, or

@@ -1,6 +1,5 @@
 //! Progress of image pulls.
 
-use std::fmt;
 use std::sync::Arc;
 
 use boxwood_api::ImageProgress;
@@ -32,16 +31,5 @@ impl Progress {
         if let Some(listener) = &self.0 {
             listener(progress());
         }
-    }
-}
-
-impl fmt::Debug for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let listens = if self.0.is_some() {
-            "listener"
-        } else {
-            "silent"
-        };
-        f.debug_tuple("Progress").field(&listens).finish()
     }
 }

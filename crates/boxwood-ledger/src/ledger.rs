@@ -1,6 +1,7 @@
 //! The public interface of the ledger.
 
-use std::path::{Path, PathBuf};
+use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +10,9 @@ use boxwood_api::SessionId;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use crate::ended_sessions::EndedSessions;
-use crate::store::{Note, Store};
+use crate::store::{MAX_ENDED, Note, Store};
 use crate::thread::{self, Message};
-use crate::{End, Lease, LedgerError, OpenError, Opened, Row};
+use crate::{End, LedgerError, OpenError, Opened, Row};
 
 /// Clones are the same ledger. The database closes with the last of them.
 #[derive(Clone)]
@@ -20,7 +20,8 @@ pub struct Ledger(Arc<Inner>);
 
 struct Inner {
     next_incarnation: AtomicU64,
-    ended: Mutex<EndedSessions>,
+    /// Oldest first.
+    ended: Mutex<VecDeque<End>>,
     /// `None`: nothing is written anywhere.
     messages: Option<Sender<Message>>,
 }
@@ -29,27 +30,25 @@ impl Ledger {
     /// Opens the ledger at `path`. Creates a missing one, and replaces an unreadable one.
     pub async fn open(path: &Path) -> Result<(Self, Opened), OpenError> {
         let (answer, opened) = oneshot::channel();
-        let place: PathBuf = path.to_owned();
-        thread::spawn(move || Store::open(&place), answer)
-            .map_err(|source| OpenError::Thread { source })?;
-        let (messages, initial) = opened.await.map_err(|_| OpenError::Thread {
+        thread::spawn(path.to_owned(), answer).map_err(|source| OpenError::Thread { source })?;
+        let (messages, contents) = opened.await.map_err(|_| OpenError::Thread {
             source: std::io::Error::other("it ended while it opened the ledger"),
         })??;
-        let mut ended = EndedSessions::default();
-        initial.ends.into_iter().for_each(|end| ended.add(end));
-        let ledger = Self::new(initial.next_incarnation, ended, Some(messages));
-        Ok((ledger, initial.opened))
+        let ledger = Self::new(contents.next_incarnation, Some(messages));
+        let ends = contents.ends.into_iter();
+        ends.for_each(|end| ledger.add_ended(end));
+        Ok((ledger, contents.opened))
     }
 
     /// A ledger without a file, for boxes that end with this process.
     pub fn in_memory() -> Self {
-        Self::new(1, EndedSessions::default(), None)
+        Self::new(1, None)
     }
 
-    fn new(next_incarnation: u64, ended: EndedSessions, messages: Option<Sender<Message>>) -> Self {
+    fn new(next_incarnation: u64, messages: Option<Sender<Message>>) -> Self {
         Self(Arc::new(Inner {
             next_incarnation: AtomicU64::new(next_incarnation),
-            ended: Mutex::new(ended),
+            ended: Mutex::default(),
             messages,
         }))
     }
@@ -67,14 +66,10 @@ impl Ledger {
     /// Adds a box before it starts. After an error it must not start. A second call for the same incarnation replaces
     /// the row.
     pub async fn insert(&self, row: Row) -> Result<(), LedgerError> {
-        match self.ask(move |store| store.insert(&row)).await {
-            Some(written) => written,
-            None if self.0.messages.is_some() => Err(LedgerError::Closed),
-            None => Ok(()),
-        }
+        self.try_ask(move |store| store.insert(&row)).await
     }
 
-    /// Adds a running box that is missing in the ledger.
+    /// Adds a running box that this daemon has adopted, or replaces its row.
     pub fn restore(&self, row: Row) {
         let next = row.incarnation.saturating_add(1);
         self.0.next_incarnation.fetch_max(next, Ordering::Relaxed);
@@ -90,15 +85,6 @@ impl Ledger {
             .await;
     }
 
-    pub fn update_spec(&self, incarnation: u64, spec: String) {
-        self.note(Note::Spec(incarnation, spec));
-    }
-
-    /// This daemon has adopted the box.
-    pub fn adopt(&self, incarnation: u64, lease: Lease) {
-        self.note(Note::Leased(incarnation, lease));
-    }
-
     /// The box failed to start.
     pub fn forget(&self, incarnation: u64) {
         self.note(Note::Forgotten(incarnation));
@@ -112,28 +98,21 @@ impl Ledger {
             why: why.to_owned(),
             at: Timestamp::now(),
         };
-        self.ended_sessions().add(end.clone());
+        self.add_ended(end.clone());
         // The thread has logged why it ended.
         let _ = self.ask(move |store| store.note(Note::Ended(end))).await;
     }
 
     /// All boxes, ordered by incarnation.
     pub async fn rows(&self) -> Result<Vec<Row>, LedgerError> {
-        match self.ask(Store::rows).await {
-            Some(rows) => rows,
-            None if self.0.messages.is_some() => Err(LedgerError::Closed),
-            None => Ok(Vec::new()),
-        }
-    }
-
-    /// The end of the last session with this id.
-    pub fn ended(&self, session: &SessionId) -> Option<End> {
-        self.ended_sessions().of(session).cloned()
+        self.try_ask(Store::rows).await
     }
 
     /// The end of this incarnation.
     pub fn end_of(&self, session: &SessionId, incarnation: u64) -> Option<End> {
-        self.ended_sessions().at(session, incarnation).cloned()
+        let ended = self.ended_sessions();
+        let same = |end: &&End| end.incarnation == incarnation && end.session == *session;
+        ended.iter().rev().find(same).cloned()
     }
 
     /// Returns when the file is closed. Later changes are lost.
@@ -146,6 +125,18 @@ impl Ledger {
 
     fn note(&self, note: Note) {
         self.send(Message::Job(Box::new(move |store| store.note(note))));
+    }
+
+    /// Without a thread the result is empty.
+    async fn try_ask<T: Default + Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Store) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        match self.ask(work).await {
+            Some(outcome) => outcome,
+            None if self.0.messages.is_some() => Err(LedgerError::Closed),
+            None => Ok(T::default()),
+        }
     }
 
     async fn ask<T: Send + 'static>(
@@ -167,7 +158,15 @@ impl Ledger {
         }
     }
 
-    fn ended_sessions(&self) -> MutexGuard<'_, EndedSessions> {
+    fn add_ended(&self, end: End) {
+        let mut ended = self.ended_sessions();
+        ended.push_back(end);
+        if ended.len() > MAX_ENDED {
+            ended.pop_front();
+        }
+    }
+
+    fn ended_sessions(&self) -> MutexGuard<'_, VecDeque<End>> {
         self.0.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,9 +3,8 @@
 //! Whether a box is alive is not decided here: running boxes are authoritative where they differ from the ledger.
 #![forbid(unsafe_code)]
 
-mod ended_sessions;
+mod boot;
 mod error;
-mod lease;
 mod ledger;
 mod schema;
 mod store;
@@ -16,8 +15,8 @@ use std::path::PathBuf;
 use boxwood_api::SessionId;
 use jiff::Timestamp;
 
+pub use boot::current_boot;
 pub use error::{LedgerError, OpenError};
-pub use lease::Lease;
 pub use ledger::Ledger;
 
 /// One box.
@@ -29,9 +28,8 @@ pub struct Row {
     pub name: String,
     /// Empty if the box ends with its daemon.
     pub socket: PathBuf,
-    /// The specification, in the format of the session layer.
-    pub spec: String,
-    pub lease: Lease,
+    /// The boot of the machine in which a daemon last had the box, as in [`current_boot`].
+    pub boot: String,
     pub state: State,
     pub created_at: Timestamp,
 }

@@ -9,7 +9,7 @@ use rusqlite::{Connection, TransactionBehavior};
 const APPLICATION_ID: i64 = 0x4258_5744;
 
 const STEPS: &[&str] = &[
-    // 1: boxes, and the next incarnation.
+    // 1: boxes, and the next incarnation. `spec` and `life` are no longer used.
     "CREATE TABLE boxes (
         incarnation INTEGER PRIMARY KEY,
         session TEXT NOT NULL,
@@ -145,14 +145,15 @@ mod tests {
             filled.expect("filled");
             drop(connection);
 
-            let mut start = Store::open(&path).expect("opened");
-            assert!(matches!(start.opened, Opened::Known), "{:?}", start.opened);
-            assert_eq!(start.next_incarnation, 77);
-            let rows = start.store.rows().expect("rows");
+            let (mut store, contents) = Store::open(&path).expect("opened");
+            let opened = contents.opened;
+            assert!(matches!(opened, Opened::Known), "{opened:?}");
+            assert_eq!(contents.next_incarnation, 77);
+            let rows = store.rows().expect("rows");
             assert_eq!(rows.len(), 1);
             assert_eq!((rows[0].incarnation, rows[0].state), (41, State::Ready));
             assert_eq!(rows[0].session, SessionId::new("s").expect("a legal id"));
-            drop(start);
+            drop(store);
             let again = Connection::open(&path).expect("opened");
             let version = number(&again, "PRAGMA user_version").expect("a version");
             assert_eq!(usize::try_from(version).expect("small"), STEPS.len());

@@ -12,11 +12,13 @@ use boxwood_api::SessionId;
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use crate::ended_sessions::MAX_ENDED;
 use crate::error::LedgerError;
-use crate::{End, Lease, Row, State};
+use crate::{End, Row, State};
 
-pub(crate) use opening::Start;
+pub(crate) use opening::Contents;
+
+/// Ended sessions that are kept, in memory and on disk. Older ones are dropped.
+pub(crate) const MAX_ENDED: usize = 4096;
 
 const NEXT_INCARNATION: &str = "next_incarnation";
 
@@ -25,11 +27,9 @@ const NEXT_INCARNATION: &str = "next_incarnation";
 pub(crate) enum Note {
     /// The first incarnation of a new ledger.
     Begun(u64),
-    /// Running, but missing in the ledger.
+    /// Running, and adopted by this daemon.
     Restored(Row),
     Ready(u64),
-    Spec(u64, String),
-    Leased(u64, Lease),
     Ended(End),
     /// Never reported to a client.
     Forgotten(u64),
@@ -40,11 +40,9 @@ impl Note {
         match self {
             Self::Restored(row) => row.incarnation,
             Self::Ended(end) => end.incarnation,
-            Self::Begun(incarnation)
-            | Self::Ready(incarnation)
-            | Self::Spec(incarnation, _)
-            | Self::Leased(incarnation, _)
-            | Self::Forgotten(incarnation) => *incarnation,
+            Self::Begun(incarnation) | Self::Ready(incarnation) | Self::Forgotten(incarnation) => {
+                *incarnation
+            }
         }
     }
 }
@@ -125,13 +123,13 @@ impl Store {
 
     fn read_rows(&self) -> rusqlite::Result<(Vec<Row>, Vec<u64>)> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT incarnation, session, backend, name, socket, spec, life, boot, state, created_ms
+            "SELECT incarnation, session, backend, name, socket, boot, state, created_ms
              FROM boxes ORDER BY incarnation",
         )?;
         let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
         let found = statement.query_map([], |row| {
             let incarnation: u64 = row.get(0)?;
-            Ok(read_row(incarnation, row).map_err(|_| incarnation))
+            Ok(read_row(incarnation, row).ok_or(incarnation))
         })?;
         for row in found {
             match row? {
@@ -158,30 +156,23 @@ impl Store {
     }
 }
 
-#[derive(Debug)]
-struct Unreadable;
-
-fn read_row(incarnation: u64, row: &rusqlite::Row<'_>) -> Result<Row, Unreadable> {
-    let text = |index| row.get::<_, String>(index).map_err(|_| Unreadable);
-    let socket: Vec<u8> = row.get(4).map_err(|_| Unreadable)?;
-    let created_ms: i64 = row.get(9).map_err(|_| Unreadable)?;
-    Ok(Row {
+/// `None` if a value is not valid.
+fn read_row(incarnation: u64, row: &rusqlite::Row<'_>) -> Option<Row> {
+    let text = |index| row.get::<_, String>(index).ok();
+    let socket: Vec<u8> = row.get(4).ok()?;
+    Some(Row {
         incarnation,
-        session: SessionId::new(&text(1)?).map_err(|_| Unreadable)?,
+        session: SessionId::new(&text(1)?).ok()?,
         backend: text(2)?,
         name: text(3)?,
         socket: PathBuf::from(std::ffi::OsString::from_vec(socket)),
-        spec: text(5)?,
-        lease: Lease {
-            life: text(6)?,
-            boot: text(7)?,
-        },
-        state: match text(8)?.as_str() {
+        boot: text(5)?,
+        state: match text(6)?.as_str() {
             "starting" => State::Starting,
             "ready" => State::Ready,
-            _ => return Err(Unreadable),
+            _ => return None,
         },
-        created_at: Timestamp::from_millisecond(created_ms).map_err(|_| Unreadable)?,
+        created_at: Timestamp::from_millisecond(row.get(7).ok()?).ok()?,
     })
 }
 
@@ -193,16 +184,6 @@ fn apply(transaction: &Transaction<'_>, note: &Note) -> rusqlite::Result<()> {
             transaction,
             "UPDATE boxes SET state = 'ready' WHERE incarnation = ?1",
             params![incarnation],
-        ),
-        Note::Spec(incarnation, spec) => change(
-            transaction,
-            "UPDATE boxes SET spec = ?2 WHERE incarnation = ?1",
-            params![incarnation, spec],
-        ),
-        Note::Leased(incarnation, lease) => change(
-            transaction,
-            "UPDATE boxes SET life = ?2, boot = ?3, state = 'ready' WHERE incarnation = ?1",
-            params![incarnation, lease.life, lease.boot],
         ),
         Note::Ended(end) => {
             remove(transaction, end.incarnation)?;
@@ -237,16 +218,14 @@ fn put(transaction: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
         transaction,
         "INSERT OR REPLACE INTO boxes
          (incarnation, session, backend, name, socket, spec, life, boot, state, created_ms)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+         VALUES (?1, ?2, ?3, ?4, ?5, '', '', ?6, ?7, ?8)",
         params![
             row.incarnation,
             row.session.as_str(),
             row.backend,
             row.name,
             row.socket.as_os_str().as_bytes(),
-            row.spec,
-            row.lease.life,
-            row.lease.boot,
+            row.boot,
             state,
             row.created_at.as_millisecond(),
         ],

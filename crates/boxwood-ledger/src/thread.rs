@@ -1,13 +1,14 @@
 //! The thread that owns the database.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::OpenError;
-use crate::store::{Start, Store};
+use crate::store::{Contents, Store};
 
 /// Interval between attempts to write deferred changes.
 const RETRY: Duration = Duration::from_secs(1);
@@ -20,20 +21,15 @@ pub(crate) enum Message {
 
 /// The channel is unbounded. Senders limit it: a session waits for its own row.
 pub(crate) fn spawn(
-    open: impl FnOnce() -> Result<Start, OpenError> + Send + 'static,
-    opened: oneshot::Sender<Result<(Sender<Message>, Initial), OpenError>>,
+    path: PathBuf,
+    opened: oneshot::Sender<Result<(Sender<Message>, Contents), OpenError>>,
 ) -> io::Result<()> {
-    let work = move || match open() {
-        Ok(start) => {
+    let work = move || match Store::open(&path) {
+        Ok((store, contents)) => {
             let (sender, messages) = channel();
-            let initial = Initial {
-                opened: start.opened,
-                ends: start.ends,
-                next_incarnation: start.next_incarnation,
-            };
             // If the caller was cancelled, the ledger is closed again.
-            if opened.send(Ok((sender, initial))).is_ok() {
-                run(start.store, &messages);
+            if opened.send(Ok((sender, contents))).is_ok() {
+                run(store, &messages);
             }
         }
         Err(error) => {
@@ -42,13 +38,6 @@ pub(crate) fn spawn(
     };
     let thread = std::thread::Builder::new().name("ledger".to_owned());
     thread.spawn(work).map(drop)
-}
-
-/// What [`crate::Ledger`] needs of an opened store.
-pub(crate) struct Initial {
-    pub(crate) opened: crate::Opened,
-    pub(crate) ends: Vec<crate::End>,
-    pub(crate) next_incarnation: u64,
 }
 
 fn run(mut store: Store, messages: &Receiver<Message>) {

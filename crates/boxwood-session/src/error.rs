@@ -16,6 +16,8 @@ use crate::admission::Busy;
 /// Reason of a session whose box died.
 pub(crate) const DIED: &str = "its box has died";
 
+pub(crate) type Result<T, E = SessionError> = std::result::Result<T, E>;
+
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -217,16 +219,16 @@ impl SessionError {
             Self::TooManyProcesses { .. } => "stop a managed process that is no longer needed",
             Self::Busy(busy) => busy.hint(),
             Self::Gone { .. } => {
-                "ask again, without an incarnation if one was named: the session is made anew"
+                "retry, without an incarnation if one was given: a new session is created"
             }
-            Self::StateFull { .. } => "free space there; sessions that exist go on meanwhile",
+            Self::StateFull { .. } => "free space there; existing sessions continue meanwhile",
             Self::Unrecorded { .. } => {
-                "restart the daemon: boxes live on, and the ledger is mended"
+                "restart the daemon: boxes keep running, and the ledger is repaired"
             }
             Self::ExecNotFound { .. } => {
-                "list the session's commands; ended ones are remembered for a while only"
+                "list the session's commands; ended ones are kept for a limited time"
             }
-            Self::ReplayGone { .. } => "ask for a later byte, or for what comes from now on",
+            Self::ReplayGone { .. } => "request a later offset, or `now`",
             Self::ProcessConflict { .. } => "stop it first, or use another process_id",
             Self::Spawn { source, .. } if matches!(**source, SpawnError::PidsLimit) => STOP_SOME,
             Self::Spawn { source, .. } if matches!(**source, SpawnError::TooLong) => {
@@ -247,10 +249,12 @@ impl SessionError {
         }
     }
 
-    pub(crate) fn invalid(what: &str) -> Self {
-        Self::Invalid {
-            what: what.to_owned(),
-        }
+    pub(crate) fn invalid(what: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into() }
+    }
+
+    pub(crate) fn internal(step: &'static str) -> Self {
+        Self::Internal { step }
     }
 
     pub(crate) fn died(session: &SessionId) -> Self {
@@ -275,6 +279,12 @@ impl SessionError {
         match source {
             ControlError::Gone => Self::died(session),
             source => Self::control(source),
+        }
+    }
+
+    pub(crate) fn start(source: StartError) -> Self {
+        Self::Start {
+            source: Arc::new(source),
         }
     }
 

@@ -34,8 +34,8 @@ impl EventStream {
     pub async fn recv(&mut self) -> Result<Event, RecvError> {
         loop {
             let news = self.news.recv().await?;
-            if let Some(event) = self.told(news) {
-                return Ok(event);
+            if self.includes(&news) {
+                return Ok(news.event);
             }
         }
     }
@@ -43,15 +43,14 @@ impl EventStream {
     pub fn try_recv(&mut self) -> Result<Event, TryRecvError> {
         loop {
             let news = self.news.try_recv()?;
-            if let Some(event) = self.told(news) {
-                return Ok(event);
+            if self.includes(&news) {
+                return Ok(news.event);
             }
         }
     }
 
-    fn told(&self, news: News) -> Option<Event> {
-        let is_told = !news.is_hostings || self.access.includes(true);
-        is_told.then_some(news.event)
+    fn includes(&self, news: &News) -> bool {
+        !news.is_hostings || self.access.includes(true)
     }
 }
 

@@ -20,10 +20,11 @@ mod warm_pool;
 
 pub use admission::{Budget, Busy, Held, Load, LoadLimits};
 pub use backends::{Backends, Candidate, Choice};
+pub(crate) use error::Result;
 pub use error::SessionError;
 pub use events::EventStream;
 pub use exec::streamed::{ExecEvent, Resume, StreamedExec};
-pub use managed::{Attachable, Attachment, LogChunk, LogStream, ProcessLogs, Replace};
+pub use managed::{Attachable, Attachment, Replace};
 pub use program::{ReplayLimits, Since};
 pub use quota::Writer;
 pub use recovery::{Lost, Recovery};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use boxwood_api::{
-    EventKind, ExecResult, ProcessId, ProcessInfo, ProcessSpec, SessionDetail, SessionId,
-    SessionInfo, Status,
+    EventKind, ExecResult, ProcessId, ProcessInfo, ProcessLogs, ProcessSpec, SessionDetail,
+    SessionId, SessionInfo, Status,
 };
 use boxwood_backend::{FileAnswer, FileCall, Stdio};
 use boxwood_ledger::Ledger;
@@ -15,8 +15,9 @@ use crate::admission::{Budget, Load, StartPermit};
 use crate::backends::Backends;
 use crate::events::EventStream;
 use crate::exec::captured;
-use crate::exec::streamed::{self, Resume, StreamedExec, Streaming};
-use crate::managed::{self, Attachable, ProcessLogs, Replace};
+use crate::exec::streamed::{self, Resume, StreamedExec};
+use crate::managed::{self, Attachable, Managed, Replace};
+use crate::program::Since;
 use crate::quota::{self, Writer};
 use crate::recovery::Recovery;
 use crate::session::access::Access;
@@ -25,7 +26,7 @@ use crate::session::reaper;
 use crate::session::registry::Registry;
 use crate::session::{ExecRecord, Handle, Lease};
 use crate::warm_pool::{self, WarmPoolSpec};
-use crate::{SessionError, Settings, ShutdownBoxes};
+use crate::{Result, SessionError, Settings, ShutdownBoxes};
 
 /// All sessions of one daemon. Clones share them.
 #[derive(Clone)]
@@ -124,13 +125,13 @@ impl Sessions {
         &self.registry.backends
     }
 
-    pub async fn get_or_create(&self, spec: AdmittedSpec) -> Result<SessionInfo, SessionError> {
+    pub async fn get_or_create(&self, spec: AdmittedSpec) -> Result<SessionInfo> {
         Ok(self.lease(&Arc::new(spec)).await?.session.info())
     }
 
     /// Runs one command with `/bin/sh -c` and waits for it. Creates the session if it is missing.
     /// Dropping the future kills the command and its children.
-    pub async fn exec(&self, admission: Admission) -> Result<ExecResult, SessionError> {
+    pub async fn exec(&self, admission: Admission) -> Result<ExecResult> {
         let Admission { spec, exec } = admission;
         check_command(&exec)?;
         let spec = Arc::new(spec);
@@ -138,7 +139,7 @@ impl Sessions {
         loop {
             let (record, _permit) = self.begin_exec(self.lease(&spec).await?).await?;
             let session = Arc::clone(record.session());
-            match self.run_captured(record, &exec).await {
+            match captured::run(record, &exec, &self.registry).await {
                 // The box died before the command was started, so the command can be retried.
                 Err(SessionError::Gone { .. }) if !retried => {
                     retried = true;
@@ -150,25 +151,12 @@ impl Sessions {
     }
 
     /// Like [`Sessions::exec`] in an existing session.
-    pub async fn exec_existing(&self, admission: Admission) -> Result<ExecResult, SessionError> {
+    pub async fn exec_existing(&self, admission: Admission) -> Result<ExecResult> {
         let Admission { spec, exec } = admission;
         check_command(&exec)?;
         let lease = self.registry.existing(self.handle(spec.session())).await?;
         let (record, _permit) = self.begin_exec(lease).await?;
-        self.run_captured(record, &exec).await
-    }
-
-    async fn run_captured(
-        &self,
-        record: ExecRecord,
-        exec: &AdmittedExec,
-    ) -> Result<ExecResult, SessionError> {
-        let session = Arc::clone(record.session());
-        let done = captured::run(record, exec, &self.registry.room()).await?;
-        if done.unkillable {
-            self.registry.close_unkillable(&session);
-        }
-        Ok(done.result)
+        captured::run(record, &exec, &self.registry).await
     }
 
     /// Like [`Sessions::exec`] with streamed input and output.
@@ -177,7 +165,7 @@ impl Sessions {
         admission: Admission,
         stdio: Stdio,
         resume: Resume,
-    ) -> Result<StreamedExec, SessionError> {
+    ) -> Result<StreamedExec> {
         check_command(&admission.exec)?;
         let argv = captured::shell(&admission.exec);
         self.stream_program(admission, argv, stdio, resume).await
@@ -190,7 +178,7 @@ impl Sessions {
         argv: Vec<String>,
         stdio: Stdio,
         resume: Resume,
-    ) -> Result<StreamedExec, SessionError> {
+    ) -> Result<StreamedExec> {
         managed::check_argv(&argv)?;
         self.stream_program(admission, argv, stdio, resume).await
     }
@@ -201,15 +189,9 @@ impl Sessions {
         argv: Vec<String>,
         stdio: Stdio,
         resume: Resume,
-    ) -> Result<StreamedExec, SessionError> {
+    ) -> Result<StreamedExec> {
         let Admission { spec, exec } = admission;
         let spec = Arc::new(spec);
-        let limits = self.registry.settings.replay;
-        let how = Streaming {
-            stdio,
-            resume,
-            limits,
-        };
         let mut retried = false;
         loop {
             // The start permit is released when the command has started.
@@ -218,13 +200,13 @@ impl Sessions {
             record.hold_permit(self.registry.gate.streamed(session.incarnation)?);
             let backend = &session.backend;
             if matches!(stdio, Stdio::Terminal(_)) && !backend.capabilities().pty {
-                return Err(SessionError::Invalid {
-                    what: format!("the {} backend has no terminals", backend.name()),
-                });
+                return Err(SessionError::invalid(format!(
+                    "the {} backend has no terminals",
+                    backend.name()
+                )));
             }
-            let (registry, broken) = (Arc::clone(&self.registry), Arc::clone(&session));
-            let unkillable = move || registry.close_unkillable(&broken);
-            match streamed::start(record, &exec, argv.clone(), how, unkillable).await {
+            let (argv, how) = (argv.clone(), (stdio, resume));
+            match streamed::start(record, &exec, argv, how, &self.registry).await {
                 Err(SessionError::Gone { .. }) if !retried => {
                     retried = true;
                     self.registry.close_dead(&session);
@@ -235,14 +217,12 @@ impl Sessions {
     }
 
     /// Creates the session if it is missing.
-    async fn lease(&self, spec: &Arc<AdmittedSpec>) -> Result<Lease, SessionError> {
-        let registry = &self.registry;
-        registry
-            .get_or_create(spec, self.incarnation, self.access)
-            .await
+    async fn lease(&self, spec: &Arc<AdmittedSpec>) -> Result<Lease> {
+        let handle = self.handle(spec.session());
+        self.registry.get_or_create(spec, handle).await
     }
 
-    async fn begin_exec(&self, lease: Lease) -> Result<(ExecRecord, StartPermit), SessionError> {
+    async fn begin_exec(&self, lease: Lease) -> Result<(ExecRecord, StartPermit)> {
         let incarnation = lease.session.incarnation;
         let permit = self.registry.gate.start_permit(incarnation).await?;
         quota::before(&lease.session).await?;
@@ -274,7 +254,7 @@ impl Sessions {
     }
 
     /// For sessions of hosted servers, callers other than hosting get the session without its programs.
-    pub fn detail(&self, id: &SessionId) -> Result<SessionDetail, SessionError> {
+    pub fn detail(&self, id: &SessionId) -> Result<SessionDetail> {
         match self.registry.peek(self.handle(id)) {
             Ok(session) => Ok(session.detail()),
             Err(SessionError::Hosted { .. }) => {
@@ -289,7 +269,7 @@ impl Sessions {
     }
 
     /// Returns when the session is removed. A session that is being started is removed after its start.
-    pub async fn delete(&self, id: &SessionId, why: &str) -> Result<(), SessionError> {
+    pub async fn delete(&self, id: &SessionId, why: &str) -> Result<()> {
         self.registry.delete(self.handle(id), why).await
     }
 
@@ -298,31 +278,29 @@ impl Sessions {
         id: &SessionId,
         spec: ProcessSpec,
         replace: Replace,
-    ) -> Result<ProcessInfo, SessionError> {
+    ) -> Result<ProcessInfo> {
         managed::start(&self.registry, self.handle(id), spec, replace).await
     }
 
-    pub fn process(
-        &self,
-        id: &SessionId,
-        process: &ProcessId,
-    ) -> Result<ProcessInfo, SessionError> {
-        Ok(managed::find(&self.registry, self.handle(id), process)?.info())
+    pub fn process(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessInfo> {
+        Ok(self.managed(id, process)?.info())
+    }
+
+    pub(crate) fn managed(&self, id: &SessionId, process: &ProcessId) -> Result<Arc<Managed>> {
+        let handle = self.handle(id);
+        let found = self.registry.peek(handle)?.processes.get(process);
+        found.ok_or_else(|| managed::not_found(handle, process))
     }
 
     /// Sorted by process id.
-    pub fn processes(&self, id: &SessionId) -> Result<Vec<ProcessInfo>, SessionError> {
+    pub fn processes(&self, id: &SessionId) -> Result<Vec<ProcessInfo>> {
         let session = self.registry.peek(self.handle(id))?;
         Ok(session.processes.infos().into_values().collect())
     }
 
     /// Closes stdin, sends SIGTERM to the process and its children, and kills them after the grace
     /// period. The process is forgotten. Returns how it ended.
-    pub async fn stop_process(
-        &self,
-        id: &SessionId,
-        process: &ProcessId,
-    ) -> Result<ProcessInfo, SessionError> {
+    pub async fn stop_process(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessInfo> {
         managed::stop(&self.registry, self.handle(id), process).await
     }
 
@@ -331,28 +309,22 @@ impl Sessions {
         id: &SessionId,
         process: &ProcessId,
         signal: i32,
-    ) -> Result<(), SessionError> {
+    ) -> Result<()> {
         // A frozen program does not handle signals.
         let _lease = self.registry.existing(self.handle(id)).await?;
-        managed::find(&self.registry, self.handle(id), process)?
-            .signal(signal)
-            .await
+        self.managed(id, process)?.signal(signal).await
     }
 
     /// Fails unless the process is running or has unread output.
-    pub fn check_attachable(
-        &self,
-        id: &SessionId,
-        process: &ProcessId,
-    ) -> Result<Attachable, SessionError> {
-        Attachable::new(managed::find(&self.registry, self.handle(id), process)?)
+    pub fn check_attachable(&self, id: &SessionId, process: &ProcessId) -> Result<Attachable> {
+        self.check_attachable_at(id, process, Since::Now)
     }
 
-    pub fn logs(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessLogs, SessionError> {
-        Ok(managed::find(&self.registry, self.handle(id), process)?.logs())
+    pub fn logs(&self, id: &SessionId, process: &ProcessId) -> Result<ProcessLogs> {
+        Ok(self.managed(id, process)?.logs())
     }
 
-    pub async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer, SessionError> {
+    pub async fn file(&self, id: &SessionId, call: FileCall) -> Result<FileAnswer> {
         self.file_by(Writer::Client, id, call).await
     }
 
@@ -361,13 +333,10 @@ impl Sessions {
         writer: Writer,
         id: &SessionId,
         call: FileCall,
-    ) -> Result<FileAnswer, SessionError> {
+    ) -> Result<FileAnswer> {
         let lease = self.registry.existing(self.handle(id)).await?;
-        let _permit = self
-            .registry
-            .gate
-            .start_permit(lease.session.incarnation)
-            .await?;
+        let gate = &self.registry.gate;
+        let _permit = gate.start_permit(lease.session.incarnation).await?;
         if call.adds_to().is_some() {
             quota::before_write(&lease.session, writer).await?;
         }
@@ -378,7 +347,7 @@ impl Sessions {
 
     /// Fails if the workspace is over its quota. For writers that keep a file open, because the quota
     /// was checked when it was opened.
-    pub async fn check_room(&self, id: &SessionId) -> Result<(), SessionError> {
+    pub async fn check_room(&self, id: &SessionId) -> Result<()> {
         let lease = self.registry.existing(self.handle(id)).await?;
         quota::before_write(&lease.session, Writer::Client).await
     }
@@ -450,7 +419,7 @@ impl Sessions {
     }
 }
 
-fn check_command(exec: &AdmittedExec) -> Result<(), SessionError> {
+fn check_command(exec: &AdmittedExec) -> Result<()> {
     if exec.cmd().trim().is_empty() {
         return Err(SessionError::invalid("cmd must not be empty"));
     }

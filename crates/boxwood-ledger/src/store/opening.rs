@@ -22,9 +22,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Suffixes of the files of a database.
 const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
 
-/// An open ledger and its contents.
-pub(crate) struct Start {
-    pub(crate) store: Store,
+/// What an opened ledger contains, without its boxes.
+pub(crate) struct Contents {
     pub(crate) opened: Opened,
     /// Oldest first.
     pub(crate) ends: Vec<End>,
@@ -32,62 +31,48 @@ pub(crate) struct Start {
 }
 
 enum Attempt {
-    Open(Connection, Found),
-    Damaged(String),
+    Open(Connection, Opened),
+    /// Damaged, or not a ledger.
+    Unusable(String),
     Full,
 }
 
 impl Store {
-    pub(crate) fn open(path: &Path) -> Result<Start, OpenError> {
+    pub(crate) fn open(path: &Path) -> Result<(Self, Contents), OpenError> {
         let sqlite = |source| OpenError::Sqlite {
             path: path.to_owned(),
             source,
         };
-        match attempt(path)? {
-            Attempt::Open(connection, Found::Ready) => {
-                start(path, connection, Opened::Known).map_err(sqlite)
+        let why = match attempt(path)? {
+            Attempt::Open(connection, opened) => {
+                return start(path, connection, opened).map_err(sqlite);
             }
-            Attempt::Open(connection, Found::Empty) => {
-                start(path, connection, Opened::Fresh).map_err(sqlite)
-            }
-            Attempt::Open(connection, Found::Foreign(why)) => {
-                drop(connection);
-                Self::open_instead_of(path, why)
-            }
-            Attempt::Damaged(why) => Self::open_instead_of(path, why),
-            Attempt::Full => Self::open_in_memory(path).map_err(sqlite),
-        }
-    }
-
-    fn open_instead_of(path: &Path, why: String) -> Result<Start, OpenError> {
+            Attempt::Full => return Self::open_in_memory(path).map_err(sqlite),
+            Attempt::Unusable(why) => why,
+        };
         let moved_to = move_aside(path).map_err(|source| OpenError::MoveAside {
             path: path.to_owned(),
             source,
         })?;
-        let sqlite = |source| OpenError::Sqlite {
-            path: path.to_owned(),
-            source,
-        };
-        match attempt(path)? {
-            Attempt::Open(connection, Found::Empty) => {
-                start(path, connection, Opened::Damaged { moved_to, why }).map_err(sqlite)
+        let started = match attempt(path)? {
+            Attempt::Open(connection, Opened::Fresh) => {
+                start(path, connection, Opened::Damaged { moved_to, why })
             }
             // Another process created it meanwhile, or the disk is full.
-            Attempt::Open(..) | Attempt::Damaged(_) | Attempt::Full => {
-                Self::open_in_memory(path).map_err(sqlite)
-            }
-        }
+            Attempt::Open(..) | Attempt::Unusable(_) | Attempt::Full => Self::open_in_memory(path),
+        };
+        started.map_err(sqlite)
     }
 
-    fn open_in_memory(path: &Path) -> rusqlite::Result<Start> {
+    fn open_in_memory(path: &Path) -> rusqlite::Result<(Store, Contents)> {
         let mut connection = Connection::open_in_memory()?;
         schema::prepare(&mut connection)?;
         let why = LedgerError::Full {
             directory: directory_of(path),
         };
-        let mut start = start(path, connection, Opened::InMemory { why })?;
-        start.store.is_in_memory = true;
-        Ok(start)
+        let (mut store, contents) = start(path, connection, Opened::InMemory { why })?;
+        store.is_in_memory = true;
+        Ok((store, contents))
     }
 
     /// Moves the ledger from memory to disk if there is space again.
@@ -134,8 +119,10 @@ fn attempt(path: &Path) -> Result<Attempt, OpenError> {
             Ok((connection, found))
         });
     match outcome {
-        Ok((connection, found)) => Ok(Attempt::Open(connection, found)),
-        Err(error) if is_damage(&error) => Ok(Attempt::Damaged(error.to_string())),
+        Ok((connection, Found::Ready)) => Ok(Attempt::Open(connection, Opened::Known)),
+        Ok((connection, Found::Empty)) => Ok(Attempt::Open(connection, Opened::Fresh)),
+        Ok((_, Found::Foreign(why))) => Ok(Attempt::Unusable(why)),
+        Err(error) if is_damage(&error) => Ok(Attempt::Unusable(error.to_string())),
         Err(error) if is_busy(&error) => Err(OpenError::InUse {
             path: path.to_owned(),
         }),
@@ -184,7 +171,11 @@ fn set_pragmas(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "normal")
 }
 
-fn start(path: &Path, connection: Connection, opened: Opened) -> rusqlite::Result<Start> {
+fn start(
+    path: &Path,
+    connection: Connection,
+    opened: Opened,
+) -> rusqlite::Result<(Store, Contents)> {
     let written: Option<u64> = connection.query_row(
         "SELECT max(value) FROM (
              SELECT value FROM meta WHERE name = ?1
@@ -206,12 +197,12 @@ fn start(path: &Path, connection: Connection, opened: Opened) -> rusqlite::Resul
         store.note(Note::Begun(first));
         first
     });
-    Ok(Start {
-        store,
+    let contents = Contents {
         opened,
         ends,
         next_incarnation,
-    })
+    };
+    Ok((store, contents))
 }
 
 /// The first number of a new ledger. Must not repeat numbers of a lost ledger, so it starts at the time in microseconds.
@@ -241,19 +232,8 @@ fn read_ends(connection: &Connection) -> rusqlite::Result<Vec<End>> {
 
 /// Renames the damaged files, so that the damage can be examined.
 fn move_aside(path: &Path) -> io::Result<PathBuf> {
-    let at = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-    let mut number = 0_u32;
-    let aside = loop {
-        let suffix = match number {
-            0 => format!(".damaged-{at}"),
-            number => format!(".damaged-{at}-{number}"),
-        };
-        let aside = with_suffix(path, &suffix);
-        if !aside.exists() {
-            break aside;
-        }
-        number += 1;
-    };
+    let at = Timestamp::now().strftime("%Y%m%dT%H%M%S.%6fZ");
+    let aside = with_suffix(path, &format!(".damaged-{at}"));
     for suffix in SUFFIXES {
         match fs::rename(with_suffix(path, suffix), with_suffix(&aside, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

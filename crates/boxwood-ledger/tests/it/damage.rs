@@ -37,7 +37,7 @@ async fn check(what: &str, damage: impl FnOnce(&Path)) {
 }
 
 #[tokio::test]
-async fn what_is_no_ledger_is_moved_out_of_the_way() {
+async fn a_file_that_is_no_ledger_is_moved_aside() {
     check("garbage", |path| {
         fs::write(path, [0xA5; 9000]).expect("written");
     })
@@ -62,7 +62,7 @@ async fn what_is_no_ledger_is_moved_out_of_the_way() {
 }
 
 #[tokio::test]
-async fn a_ledger_that_lost_a_part_is_moved_out_of_the_way() {
+async fn an_incomplete_ledger_is_moved_aside() {
     check("its end is missing", |path| {
         let bytes = fs::read(path).expect("read");
         fs::write(path, &bytes[..bytes.len() / 2]).expect("written");
@@ -83,7 +83,7 @@ async fn a_ledger_that_lost_a_part_is_moved_out_of_the_way() {
 }
 
 #[tokio::test]
-async fn tables_that_this_version_does_not_know_are_moved_out_of_the_way() {
+async fn a_ledger_with_unknown_tables_is_moved_aside() {
     let change = |statement: &'static str| {
         move |path: &Path| {
             let connection = rusqlite::Connection::open(path).expect("opened");
@@ -119,7 +119,7 @@ async fn damage_twice_in_one_second_keeps_both() {
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_costs_no_other() {
+async fn an_unreadable_row_does_not_affect_others() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
@@ -136,7 +136,7 @@ async fn a_row_that_cannot_be_read_costs_no_other() {
 }
 
 #[tokio::test]
-async fn what_is_left_beside_a_removed_ledger_is_no_harm() {
+async fn files_left_by_a_removed_ledger_are_ignored() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (ledger, _) = open(&path).await;

@@ -38,8 +38,8 @@ fn file_names(place: &Path) -> Vec<String> {
 }
 
 #[test]
-fn without_room_nothing_new_is_written_and_no_end_is_forgotten() {
-    let name = "full_disk::without_room_nothing_new_is_written_and_no_end_is_forgotten";
+fn on_a_full_disk_boxes_are_refused_and_ends_are_written_later() {
+    let name = "full_disk::on_a_full_disk_boxes_are_refused_and_ends_are_written_later";
     SmallDisk::run(name, async |disk| {
         let elsewhere = tempfile::tempdir().expect("a directory");
         let (ledger, _) = open(&ledger_on(&disk)).await;
@@ -111,13 +111,13 @@ fn a_ledger_on_a_full_disk_is_opened_and_read() {
         let ledger = known(&ledger_on(&disk)).await;
         assert!(incarnations(&ledger).await.contains(&1));
         ledger.end(&id("s"), 1, "deleted").await;
-        assert!(ledger.ended(&id("s")).is_some());
+        assert!(ledger.end_of(&id("s"), 1).is_some());
     });
 }
 
 #[test]
-fn without_room_for_so_much_as_an_empty_one_it_is_kept_in_memory() {
-    let name = "full_disk::without_room_for_so_much_as_an_empty_one_it_is_kept_in_memory";
+fn a_new_ledger_on_a_full_disk_is_kept_in_memory() {
+    let name = "full_disk::a_new_ledger_on_a_full_disk_is_kept_in_memory";
     SmallDisk::run(name, async |disk| {
         disk.fill();
         let (ledger, opened) = open(&ledger_on(&disk)).await;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use boxwood_api::SessionId;
-use boxwood_ledger::{Lease, Ledger, Opened, Row, State};
+use boxwood_ledger::{Ledger, Opened, Row, State};
 use jiff::Timestamp;
 
 fn id(text: &str) -> SessionId {
@@ -23,8 +23,7 @@ fn row(incarnation: u64, session: &str) -> Row {
         backend: "native".to_owned(),
         name: format!("box-{incarnation}"),
         socket: PathBuf::from(format!("/run/boxes/{incarnation}.sock")),
-        spec: format!("{{\"session\":\"{session}\"}}"),
-        lease: Lease::here(),
+        boot: "an-earlier-boot".to_owned(),
         state: State::Starting,
         created_at: Timestamp::from_second(1_800_000_000).expect("a time"),
     }

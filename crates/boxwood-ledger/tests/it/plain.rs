@@ -1,9 +1,9 @@
-use boxwood_ledger::{Lease, Ledger, OpenError, Opened, State};
+use boxwood_ledger::{Ledger, OpenError, Opened, State, current_boot};
 
 use crate::{as_left_by_a_killed_daemon, id, incarnations, known, open, row};
 
 #[tokio::test]
-async fn what_was_written_is_there_after_a_close() {
+async fn rows_and_ends_are_there_after_a_close() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (ledger, opened) = open(&path).await;
@@ -21,14 +21,14 @@ async fn what_was_written_is_there_after_a_close() {
     let mut expected = row(second, "two");
     expected.state = State::Ready;
     assert_eq!(rows, [expected]);
-    let end = ledger.ended(&id("one")).expect("it ended");
-    assert_eq!((end.incarnation, end.why.as_str()), (first, "deleted"));
+    let end = ledger.end_of(&id("one"), first).expect("it ended");
+    assert_eq!(end.why, "deleted");
     assert_eq!(ledger.end_of(&id("one"), second), None);
     assert!(ledger.next_incarnation() > second);
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_without_a_close() {
+async fn rows_and_ends_are_there_after_a_crash() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
@@ -40,11 +40,11 @@ async fn what_was_written_is_there_without_a_close() {
     let copy = as_left_by_a_killed_daemon(&path, place.path());
     let after = known(&copy).await;
     assert!(incarnations(&after).await.is_empty());
-    assert!(after.ended(&id("s")).is_some());
+    assert!(after.end_of(&id("s"), incarnation).is_some());
 }
 
 #[tokio::test]
-async fn a_number_is_never_given_out_twice_even_when_the_ledger_is_removed() {
+async fn an_incarnation_is_never_reused_even_if_the_ledger_is_removed() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
@@ -65,7 +65,7 @@ async fn a_number_is_never_given_out_twice_even_when_the_ledger_is_removed() {
 }
 
 #[tokio::test]
-async fn a_second_daemon_cannot_have_it_until_the_first_has_let_go() {
+async fn a_ledger_in_use_cannot_be_opened_by_a_second_daemon() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (first, _) = open(&path).await;
@@ -82,23 +82,19 @@ async fn a_second_daemon_cannot_have_it_until_the_first_has_let_go() {
 }
 
 #[tokio::test]
-async fn a_box_that_is_taken_over_is_ready_and_has_a_new_holder() {
+async fn an_adopted_box_is_ready_and_belongs_to_the_current_boot() {
     let place = tempfile::tempdir().expect("a directory");
     let (ledger, _) = open(&place.path().join("ledger.db")).await;
     ledger.insert(row(7, "s")).await.expect("written");
-    let lease = Lease {
-        life: "the-next-one".to_owned(),
-        boot: "this-boot".to_owned(),
-    };
-    ledger.adopt(7, lease.clone());
-    ledger.update_spec(7, "{}".to_owned());
-    let rows = ledger.rows().await.expect("rows");
-    assert_eq!((&rows[0].lease, rows[0].state), (&lease, State::Ready));
-    assert_eq!(rows[0].spec, "{}");
+    let mut adopted = row(7, "s");
+    adopted.boot = current_boot().to_owned();
+    adopted.state = State::Ready;
+    ledger.restore(adopted.clone());
+    assert_eq!(ledger.rows().await.expect("rows"), [adopted]);
 }
 
 #[tokio::test]
-async fn ends_are_remembered_up_to_a_bound() {
+async fn a_limited_number_of_ends_is_kept() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
@@ -108,10 +104,7 @@ async fn ends_are_remembered_up_to_a_bound() {
     let check = |ledger: &Ledger| {
         assert!(ledger.end_of(&id("s"), 104).is_none());
         assert!(ledger.end_of(&id("s"), 105).is_some());
-        assert_eq!(
-            ledger.ended(&id("s")).map(|end| end.incarnation),
-            Some(4200)
-        );
+        assert!(ledger.end_of(&id("s"), 4200).is_some());
     };
     check(&ledger);
     ledger.close().await;
@@ -119,18 +112,21 @@ async fn ends_are_remembered_up_to_a_bound() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_where_nothing_outlives_the_process() {
+async fn a_ledger_in_memory_writes_nothing() {
     let ledger = Ledger::in_memory();
     assert_eq!(ledger.next_incarnation(), 1);
     ledger.insert(row(1, "s")).await.expect("nothing to fail");
     ledger.end(&id("s"), 1, "deleted").await;
     assert!(incarnations(&ledger).await.is_empty());
-    assert_eq!(ledger.ended(&id("s")).expect("remembered").why, "deleted");
+    assert_eq!(
+        ledger.end_of(&id("s"), 1).expect("remembered").why,
+        "deleted"
+    );
     ledger.close().await;
 }
 
 #[tokio::test]
-async fn only_its_owner_may_read_it() {
+async fn only_the_owner_can_read_the_ledger() {
     use std::os::unix::fs::PermissionsExt as _;
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("ledger.db");

@@ -73,25 +73,6 @@ pub enum RecordError {
     Descriptor { source: io::Error },
 }
 
-impl SpecRecord {
-    /// The same box with its current mounts.
-    #[must_use]
-    pub fn with_mounts(&self, extra_mounts: Vec<MountRecord>) -> Self {
-        Self {
-            extra_mounts,
-            ..self.clone()
-        }
-    }
-
-    /// The same box with the backend that was chosen for it.
-    #[must_use]
-    pub fn on_backend(&self, name: &str) -> Self {
-        let mut chosen = self.clone();
-        chosen.settings.backend = Some(name.to_owned());
-        chosen
-    }
-}
-
 /// Identifies the file behind a descriptor.
 pub type Identify<'a> = &'a dyn Fn(&OpenedPath) -> Option<FileIdentity>;
 

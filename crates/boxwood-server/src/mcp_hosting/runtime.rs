@@ -11,7 +11,7 @@ use boxwood_api::{
 };
 use boxwood_mcp::{BoxAvailability, BoxKind, CreatedBox, HostingMount, ProcessIo, Runtime};
 use boxwood_policy::{Admission, Denial, Facts, Origin, PolicyRules};
-use boxwood_session::{Access, LogStream, Replace, Sessions};
+use boxwood_session::{Access, Replace, Sessions};
 use boxwood_skills::SkillStore;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -263,9 +263,6 @@ impl Runtime for DaemonRuntime {
         session: &'a SessionId,
         process: &'a ProcessId,
     ) -> BoxFuture<'a, Answer<String>> {
-        to_answer(async move {
-            let logs = self.sessions.logs(session, process)?;
-            Ok(logs.text(LogStream::Stderr))
-        })
+        to_answer(async move { Ok(self.sessions.logs(session, process)?.stderr) })
     }
 }

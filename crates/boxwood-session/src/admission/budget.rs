@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Busy;
-use crate::SessionError;
+use crate::{Result, SessionError};
 
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Inner>);
@@ -37,7 +37,7 @@ impl Budget {
     }
 
     /// Fails if the budget is used up.
-    pub fn check(&self) -> Result<(), SessionError> {
+    pub fn check(&self) -> Result<()> {
         if self.used() < self.0.limit {
             Ok(())
         } else {
@@ -65,15 +65,6 @@ impl Budget {
             limit: self.0.limit,
         })
     }
-
-    fn grow(&self, bytes: usize, most: usize) -> bool {
-        self.0
-            .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes).filter(|used| *used <= most)
-            })
-            .is_ok()
-    }
 }
 
 /// Bytes of the budget; released when dropped.
@@ -85,24 +76,20 @@ pub struct Held {
 
 impl Held {
     /// For new work: fails if the budget is used up.
-    pub fn take(&mut self, bytes: usize) -> Result<(), SessionError> {
-        if self.budget.grow(bytes, self.budget.0.limit) {
-            self.bytes += bytes;
-            Ok(())
-        } else {
-            Err(self.budget.refuse())
-        }
+    pub fn take(&mut self, bytes: usize) -> Result<()> {
+        let Inner { used, limit, .. } = &*self.budget.0;
+        let grown = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|used| used <= limit)
+        });
+        grown.map_err(|_| self.budget.refuse())?;
+        self.bytes += bytes;
+        Ok(())
     }
 
     /// For running work: never fails.
     pub fn count(&mut self, bytes: usize) {
         self.budget.0.used.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
-    }
-
-    /// Sets the total if it is more than before.
-    pub fn grow_to(&mut self, bytes: usize) {
-        self.count(bytes.saturating_sub(self.bytes));
     }
 
     /// Sets the total.
@@ -149,8 +136,7 @@ mod tests {
         assert!(budget.check().is_ok());
         running.count(60);
         assert!(budget.check().is_err());
-        running.grow_to(155);
-        running.grow_to(20);
+        running.set(155);
         assert_eq!(budget.used(), 155);
         assert_eq!(budget.refused(), 2);
         drop((running, new));

@@ -1,4 +1,4 @@
-//! A queue per session, served ready robin. Pure: no clock, no locks, no tasks.
+//! A queue per session, served round robin. Pure: no clock, no locks, no tasks.
 //!
 //! A permit counts for its session until it is released. For the daemon it counts only while it is
 //! recent: the limit spreads bursts of starts, and running commands are scheduled by the kernel. So

@@ -18,7 +18,7 @@ pub(crate) use fair_queue::Key;
 pub(crate) use run_permits::{NoPermit, RunPermit, RunPermits};
 pub(crate) use start_permits::{StartPermit, StartPermits};
 
-use crate::SessionError;
+use crate::{Result, SessionError};
 
 /// Limits of one daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub struct Load {
 /// All limits of one daemon.
 pub(crate) struct Gate {
     start_permits: Arc<StartPermits>,
-    streamed: RunPermits,
+    pub(crate) streamed: RunPermits,
     pub(crate) processes: RunPermits,
     pub(crate) budget: Budget,
 }
@@ -128,41 +128,31 @@ impl Gate {
     }
 
     /// Permit for a command or a file operation.
-    pub(crate) async fn start_permit(&self, session: Key) -> Result<StartPermit, SessionError> {
+    pub(crate) async fn start_permit(&self, session: Key) -> Result<StartPermit> {
         self.budget.check()?;
         self.start_permits.take(session).await
     }
 
     /// Permit for a streamed command, until it ends.
-    pub(crate) fn streamed(&self, session: Key) -> Result<RunPermit, SessionError> {
+    pub(crate) fn streamed(&self, session: Key) -> Result<RunPermit> {
         self.streamed.take(session).map_err(|no_permit| {
             self.start_permits.refuse(match no_permit {
-                NoPermit::Anywhere { limit } => Busy::Live { limit },
-                NoPermit::InSession { limit } => Busy::SessionLive { limit },
+                NoPermit::Anywhere(limit) => Busy::Live { limit },
+                NoPermit::InSession(limit) => Busy::SessionLive { limit },
             })
         })
     }
 
-    /// Permit for an adopted one.
-    pub(crate) fn adopted_streamed(&self, session: Key) -> RunPermit {
-        self.streamed.take_anyway(session)
-    }
-
     /// Permit for a managed process, until it ends.
-    pub(crate) fn process(&self, session: Key) -> Result<RunPermit, SessionError> {
+    pub(crate) fn process(&self, session: Key) -> Result<RunPermit> {
         self.processes
             .take(session)
             .map_err(|no_permit| match no_permit {
-                NoPermit::Anywhere { limit } => SessionError::TooManyProcesses { limit },
-                NoPermit::InSession { limit } => {
+                NoPermit::Anywhere(limit) => SessionError::TooManyProcesses { limit },
+                NoPermit::InSession(limit) => {
                     self.start_permits.refuse(Busy::SessionProcesses { limit })
                 }
             })
-    }
-
-    /// Permit for an adopted one.
-    pub(crate) fn adopted_process(&self, session: Key) -> RunPermit {
-        self.processes.take_anyway(session)
     }
 
     pub(crate) fn load(&self) -> Load {

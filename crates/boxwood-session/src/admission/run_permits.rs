@@ -26,8 +26,8 @@ struct Taken {
 /// The limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPermit {
-    Anywhere { limit: usize },
-    InSession { limit: usize },
+    Anywhere(usize),
+    InSession(usize),
 }
 
 impl RunPermits {
@@ -42,15 +42,11 @@ impl RunPermits {
     pub(crate) fn take(&self, key: Key) -> Result<RunPermit, NoPermit> {
         let mut taken = lock(&self.0.taken);
         if taken.all >= self.0.limit {
-            return Err(NoPermit::Anywhere {
-                limit: self.0.limit,
-            });
+            return Err(NoPermit::Anywhere(self.0.limit));
         }
         let mine = taken.by_session.get(&key).copied().unwrap_or_default();
         if mine >= self.0.per_session {
-            return Err(NoPermit::InSession {
-                limit: self.0.per_session,
-            });
+            return Err(NoPermit::InSession(self.0.per_session));
         }
         Ok(self.count(&mut taken, key))
     }
@@ -102,12 +98,9 @@ mod tests {
         let permits = RunPermits::new(3, 2);
         let first = permits.take(1).ok();
         let second = permits.take(1).ok();
-        assert_eq!(
-            permits.take(1).err(),
-            Some(NoPermit::InSession { limit: 2 })
-        );
+        assert_eq!(permits.take(1).err(), Some(NoPermit::InSession(2)));
         let third = permits.take(2).ok();
-        assert_eq!(permits.take(2).err(), Some(NoPermit::Anywhere { limit: 3 }));
+        assert_eq!(permits.take(2).err(), Some(NoPermit::Anywhere(3)));
         let adopted = permits.take_anyway(2);
         assert_eq!(permits.taken(), 4);
         drop((first, second, third, adopted));

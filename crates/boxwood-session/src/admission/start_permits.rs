@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::fair_queue::{Bounds, Entry, FairQueue, Granted, Key};
 use super::{Busy, LoadLimits};
-use crate::SessionError;
 use crate::session::activity::lock;
+use crate::{Result, SessionError};
 
 /// A permit counts for the daemon for one to two of these, and then for its session only.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -33,18 +33,9 @@ struct Clocked {
 }
 
 /// A permit; released when dropped.
-#[derive(Debug)]
 pub(crate) struct StartPermit {
     begun: Granted,
     permits: Arc<StartPermits>,
-}
-
-impl std::fmt::Debug for StartPermits {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("StartPermits")
-            .finish_non_exhaustive()
-    }
 }
 
 impl StartPermits {
@@ -68,7 +59,7 @@ impl StartPermits {
 
     /// Returns a permit, waiting in the queue of the session if necessary. Fails at once if the queue
     /// is full, and after the maximum wait. Dropping the future leaves the queue.
-    pub(crate) async fn take(self: &Arc<Self>, key: Key) -> Result<StartPermit, SessionError> {
+    pub(crate) async fn take(self: &Arc<Self>, key: Key) -> Result<StartPermit> {
         let (ticket, receiver) = match self.enter(key) {
             Ok(Entered::Now(permit)) => return Ok(permit),
             Ok(Entered::QueuePlace(ticket, receiver)) => (ticket, receiver),
@@ -226,7 +217,7 @@ mod tests {
         })
     }
 
-    fn busy<T>(outcome: Result<T, SessionError>) -> Busy {
+    fn busy<T>(outcome: Result<T>) -> Busy {
         match outcome {
             Err(SessionError::Busy(busy)) => busy,
             Err(other) => panic!("another error: {other}"),

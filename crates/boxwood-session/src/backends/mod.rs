@@ -3,7 +3,7 @@
 //! A backend that a request names is used or the request fails. Only an open choice moves on to the
 //! next backend.
 
-mod member;
+mod candidate;
 mod report;
 
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use boxwood_backend::{Backend, Progress, Sandbox, StartError, StartRecorder};
 use boxwood_policy::AdmittedSpec;
 use futures_util::future::join_all;
 
-use crate::SessionError;
-pub(crate) use member::Member;
-use member::{Fault, Verdict};
+use crate::{Result, SessionError};
+pub use candidate::Candidate;
+use candidate::Fault;
 
 /// Which backend is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,56 +48,10 @@ impl Choice {
     }
 }
 
-/// Where the boxes of a backend are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Here,
-    Elsewhere,
-}
-
-/// A backend that the daemon may use.
-pub struct Candidate {
-    name: String,
-    place: Place,
-    backend: Result<Arc<dyn Backend>, Fault>,
-}
-
-impl Candidate {
-    /// A backend that was initialised. Probes show whether it can start boxes.
-    pub fn living(backend: Arc<dyn Backend>) -> Self {
-        Self {
-            name: backend.name().to_owned(),
-            place: Place::Here,
-            backend: Ok(backend),
-        }
-    }
-
-    /// A backend that could not be initialised.
-    pub fn absent(name: &str, why: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            name: name.to_owned(),
-            place: Place::Here,
-            backend: Err(Fault {
-                why: why.into(),
-                fix: hint.into(),
-            }),
-        }
-    }
-
-    /// Its boxes are on other machines, so `local` does not include it.
-    #[must_use]
-    pub fn elsewhere(self) -> Self {
-        Self {
-            place: Place::Elsewhere,
-            ..self
-        }
-    }
-}
-
 /// Clones share the backends.
 #[derive(Clone)]
 pub struct Backends {
-    members: Arc<[Arc<Member>]>,
+    members: Arc<[Arc<Candidate>]>,
     /// For specs without a backend.
     choice: Choice,
     /// The choice of a request without fields: its profile may name a backend.
@@ -107,9 +61,8 @@ pub struct Backends {
 impl Backends {
     /// In order of preference.
     pub fn new(candidates: impl IntoIterator<Item = Candidate>, choice: Choice) -> Self {
-        let members = candidates.into_iter().map(Member::new).map(Arc::new);
         Self {
-            members: members.collect(),
+            members: candidates.into_iter().map(Arc::new).collect(),
             usual: choice.clone(),
             choice,
         }
@@ -132,7 +85,7 @@ impl Backends {
 
     /// Returns true if there is a backend with that name, available or not. `auto` and `local` always
     /// exist.
-    pub fn check(&self, name: &str) -> Result<(), SessionError> {
+    pub fn check(&self, name: &str) -> Result<()> {
         self.among(&Choice::new(name)).map(drop)
     }
 
@@ -143,7 +96,7 @@ impl Backends {
     }
 
     /// Returns the backend with that name, available or not.
-    pub fn find(&self, name: &str) -> Result<Arc<dyn Backend>, SessionError> {
+    pub fn find(&self, name: &str) -> Result<Arc<dyn Backend>> {
         let wanted = Choice::Named(name.trim().to_owned());
         let member = self.among(&wanted)?.first().copied();
         member
@@ -160,9 +113,7 @@ impl Backends {
     /// The same for another choice.
     pub fn current_for(&self, choice: &Choice) -> Option<Arc<dyn Backend>> {
         let members = self.among(choice).unwrap_or_default();
-        let works = members.iter().find(|member| member.works());
-        let member = works.or_else(|| members.iter().find(|member| member.backend().is_some()));
-        member.and_then(|member| member.backend().cloned())
+        best(&members)?.backend().cloned()
     }
 
     /// Never waits: uses the last probes and starts new ones if they are old. Needs a Tokio runtime.
@@ -198,7 +149,7 @@ impl Backends {
     /// The same for another choice. Backends with a recent probe are not probed again.
     pub async fn probe_for(&self, choice: &Choice) -> bool {
         for member in self.among(choice).unwrap_or_default() {
-            if member.probe().await == Verdict::Works {
+            if member.probe().await {
                 return true;
             }
         }
@@ -206,7 +157,7 @@ impl Backends {
     }
 
     /// Fails if no box of this spec could be started. Probes until one backend is available.
-    pub async fn probe_for_box(&self, spec: &AdmittedSpec) -> Result<(), SessionError> {
+    pub async fn probe_for_box(&self, spec: &AdmittedSpec) -> Result<()> {
         let choice = self.choice_of(spec);
         self.among(&choice)?;
         if self.probe_for(&choice).await {
@@ -226,40 +177,43 @@ impl Backends {
         named.unwrap_or_else(|| self.choice.clone())
     }
 
-    /// Starts a box on the backend of the spec or, if it names none, of the daemon's choice. The
-    /// witness may be told of several boxes: the last one is the one that started.
+    /// Starts a box on the backend of the spec or, if it names none, of the daemon's choice. Several
+    /// boxes may be recorded: the last one is the one that started.
     pub(crate) async fn start(
         &self,
         spec: &AdmittedSpec,
         progress: &Progress,
-        witness: &StartRecorder,
-    ) -> Result<Begun, SessionError> {
+        recorder: &StartRecorder,
+    ) -> Result<Begun> {
         let choice = self.choice_of(spec);
         let members = self.among(&choice)?;
+        let is_only = members.len() == 1;
         let (failing, hopeful): (Vec<_>, Vec<_>) = members
             .into_iter()
-            .partition(|member| matches!(member.verdict(), Verdict::Fails(_)));
-        for member in &failing {
-            // It is used again once a probe succeeds.
-            if !hopeful.is_empty() {
+            .partition(|member| member.fault().is_some());
+        if !hopeful.is_empty() {
+            // They are used again once a probe succeeds.
+            for member in &failing {
                 member.probe_in_background();
             }
         }
         let mut refused = None;
-        let hopeful = hopeful.into_iter().map(|member| (member, false));
-        for (member, is_failing) in hopeful.chain(failing.into_iter().map(|member| (member, true)))
-        {
-            if is_failing && member.probe().await != Verdict::Works {
+        for (index, member) in hopeful.iter().chain(&failing).enumerate() {
+            let is_failing = index >= hopeful.len();
+            let Some(backend) = member.backend() else {
+                continue;
+            };
+            if is_failing && !member.probe().await {
                 continue;
             }
-            match member.start(spec, progress, witness).await {
+            match member.start(backend, spec, progress, recorder).await {
                 Err(error @ StartError::Unavailable { .. }) => refused = Some(error),
-                outcome => return begun(outcome),
+                outcome => return outcome.map_err(SessionError::start),
             }
         }
         match refused {
             // The error of a single backend is returned unchanged.
-            Some(error) if self.among(&choice)?.len() == 1 => begun(Err(error)),
+            Some(error) if is_only => Err(SessionError::start(error)),
             _ => Err(self.unavailable(&choice)),
         }
     }
@@ -269,10 +223,10 @@ impl Backends {
         join_all(living.iter().map(|backend| backend.shutdown())).await;
     }
 
-    fn among(&self, choice: &Choice) -> Result<Vec<&Arc<Member>>, SessionError> {
-        let wanted = |member: &&Arc<Member>| match choice {
+    fn among(&self, choice: &Choice) -> Result<Vec<&Arc<Candidate>>> {
+        let wanted = |member: &&Arc<Candidate>| match choice {
             Choice::Auto => true,
-            Choice::Local => member.place == Place::Here,
+            Choice::Local => member.is_local,
             Choice::Named(name) => member.name == *name,
         };
         let members: Vec<_> = self.members.iter().filter(wanted).collect();
@@ -317,15 +271,18 @@ impl Backends {
     }
 }
 
+/// The first available one, or else the first initialised one, or else the first.
+fn best<'a>(members: &[&'a Arc<Candidate>]) -> Option<&'a Arc<Candidate>> {
+    let works = members.iter().find(|member| member.works());
+    works
+        .or_else(|| members.iter().find(|member| member.backend().is_some()))
+        .or(members.first())
+        .copied()
+}
+
 /// A started box, its backend, and its spec.
 pub(crate) struct Begun {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) sandbox: Arc<dyn Sandbox>,
     pub(crate) spec: Arc<AdmittedSpec>,
-}
-
-fn begun(outcome: Result<Begun, StartError>) -> Result<Begun, SessionError> {
-    outcome.map_err(|source| SessionError::Start {
-        source: Arc::new(source),
-    })
 }

@@ -6,9 +6,8 @@ use boxwood_api::{BackendCapabilities, BackendReport, DoctorFinding, DoctorRepor
 use boxwood_backend::{Finding, Outcome};
 use futures_util::future::join_all;
 
-use super::member::{Member, Verdict};
-use super::{Backends, Choice};
-use crate::SessionError;
+use super::{Backends, Candidate, Choice, best};
+use crate::Result;
 
 impl Backends {
     /// All backends in order, probed in parallel.
@@ -46,16 +45,11 @@ impl Backends {
 
     /// All details of one backend from a new probe: the named one, or that of a request without fields.
     /// Also whether the others are available.
-    pub async fn doctor(&self, name: Option<&str>) -> Result<DoctorReport, SessionError> {
+    pub async fn doctor(&self, name: Option<&str>) -> Result<DoctorReport> {
         let choice = name.map_or_else(|| self.usual.clone(), Choice::new);
         let members = self.among(&choice)?;
         let backends = self.survey().await;
-        let member = members
-            .iter()
-            .find(|member| member.works())
-            .or_else(|| members.iter().find(|member| member.backend().is_some()))
-            .or(members.first());
-        let Some(member) = member else {
+        let Some(member) = best(&members) else {
             return Err(self.unavailable(&choice));
         };
         let findings = match member.examine().await {
@@ -67,12 +61,12 @@ impl Backends {
     }
 }
 
-fn report(member: &Member, chosen: bool) -> BackendReport {
+fn report(member: &Candidate, chosen: bool) -> BackendReport {
     let fault = member.fault();
     let capabilities = member.backend().map(|backend| backend.capabilities());
     BackendReport {
         name: member.name.clone(),
-        available: member.verdict() == Verdict::Works,
+        available: member.works(),
         chosen,
         reason: fault.as_ref().map(|fault| fault.why.clone()),
         fix: fault.map(|fault| fault.fix).filter(|fix| !fix.is_empty()),
@@ -94,7 +88,7 @@ fn absent(fault: super::Fault) -> DoctorFinding {
         mechanism: None,
         state: FindingState::Fatal,
         detail: fault.why,
-        matters: "without it nothing else can be tried".to_owned(),
+        matters: "without it no other check can run".to_owned(),
         fix: Some(fault.fix).filter(|fix| !fix.is_empty()),
     }
 }

@@ -6,7 +6,6 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use boxwood_api::{ExecExit, ExecResult, ExecStatus, Reason, SessionId, StreamCapture};
 use boxwood_backend::{ExitStatus, Keep, KeptProcess, Process, SpawnError, SpawnRequest, Stdio};
@@ -14,25 +13,20 @@ use boxwood_policy::{AdmittedExec, AdmittedSpec};
 use jiff::Timestamp;
 use tokio::time::{Sleep, sleep};
 
-use crate::SessionError;
-use crate::admission::{Budget, Held};
+use crate::Result;
+use crate::admission::Held;
 use crate::exec::captured_streams::CapturedStreams;
-use crate::exec::table::Running;
+use crate::exec::table::{Outcome, Running};
 use crate::program::{
     BootTime, EndCause, Ended, ExecNote, KillOnDrop, KindNote, Note, Pipes, Stop, exec_exit,
     follow, reason, shown, spawn,
 };
 use crate::quota;
+use crate::session::registry::Registry;
 use crate::session::{ExecRecord, Session};
 
 /// Exit code of a shell that cannot run a command.
 const CANNOT_RUN: i32 = 126;
-
-/// A result, and whether the box has to be removed because the command could not be killed.
-pub(crate) struct Done {
-    pub(crate) result: ExecResult,
-    pub(crate) unkillable: bool,
-}
 
 pub(crate) fn shell(exec: &AdmittedExec) -> Vec<String> {
     vec!["/bin/sh".to_owned(), "-c".to_owned(), exec.cmd().to_owned()]
@@ -69,25 +63,11 @@ pub(crate) fn note(exec_id: u64, exec: &AdmittedExec, command: &str, kind: KindN
     }
 }
 
-pub(crate) fn not_kept(record: &ExecRecord, source: io::Error) -> SessionError {
-    let source = SpawnError::Step {
-        step: "creating its journals".to_owned(),
-        source,
-    };
-    record.session().spawn_failed(source)
-}
-
-/// Limits of captured output.
-pub(crate) struct Room {
-    pub(crate) capture_bytes: usize,
-    pub(crate) budget: Budget,
-}
-
 pub(crate) async fn run(
     record: ExecRecord,
     exec: &AdmittedExec,
-    room: &Room,
-) -> Result<Done, SessionError> {
+    registry: &Arc<Registry>,
+) -> Result<ExecResult> {
     let stdio = if exec.stdin().is_some() {
         Stdio::Pipes
     } else {
@@ -95,19 +75,20 @@ pub(crate) async fn run(
     };
     let session = Arc::clone(record.session());
     let mut deadline = std::pin::pin!(sleep(exec.timeout()));
+    let limit = registry.settings.capture_bytes;
     let note = ExecNote {
-        capture_bytes: Some(room.capture_bytes),
+        capture_bytes: Some(limit),
         ..note(record.exec_id, exec, exec.cmd(), KindNote::Captured)
     };
-    let kept = CapturedStreams::new(exec.stdin(), room.capture_bytes)
-        .and_then(|streams| Ok((keep(&note, &streams)?, streams)));
-    let (keep, mut streams) = kept.map_err(|error| not_kept(&record, error))?;
+    let kept = CapturedStreams::new(exec.stdin(), limit)
+        .and_then(|streams| Ok((Note::Exec(note.clone()).keep(streams.files())?, streams)));
+    let (keep, mut streams) = kept.map_err(|error| session.not_kept(error))?;
     let wanted = request(exec, &session.spec, shell(exec), stdio, keep);
     // The timeout includes the start: a box may be too busy to start the command.
     let spawned = tokio::select! {
         spawned = spawn(&session, wanted) => spawned,
         () = &mut deadline => {
-            return Ok(finish(record, &note, &streams, timed_out(), false));
+            return Ok(finish(record, &note, &streams, &mut timed_out()));
         }
     };
     let process = match spawned {
@@ -116,8 +97,8 @@ pub(crate) async fn run(
             streams
                 .stderr
                 .append(&format!("{}\n", SpawnError::PidsLimit));
-            let exit = exec_exit(Some(CANNOT_RUN), Some(Reason::PidsLimit));
-            return Ok(finish(record, &note, &streams, exit, false));
+            let mut exit = exec_exit(Some(CANNOT_RUN), Some(Reason::PidsLimit));
+            return Ok(finish(record, &note, &streams, &mut exit));
         }
         Err(error) => return Err(session.spawn_failed(error)),
     };
@@ -125,18 +106,21 @@ pub(crate) async fn run(
     let listed = session.execs.list(running);
     let detach = session.execs.detach_signal();
     let kill_on_drop = KillOnDrop::new(Arc::clone(&process.control), detach.clone());
-    let mut held = room.budget.hold();
+    let mut held = session.budget.hold();
     let following = follow_captured(process, &mut streams, &session, deadline, &mut held);
     let ended = detach.until(following).await;
     kill_on_drop.disarm();
     let is_signalled = listed.running().is_signalled();
     let mut exit = end_of(&ended, &record, is_signalled);
     quota::after(&session, &mut exit).await;
-    let done = finish(record, &note, &streams, exit, ended.is_unkillable());
+    let result = finish(record, &note, &streams, &mut exit);
     if streams.lingers {
         streams.answered();
     }
-    Ok(done)
+    if ended.is_unkillable() {
+        registry.close_unkillable(&session);
+    }
+    Ok(result)
 }
 
 fn running(
@@ -146,9 +130,14 @@ fn running(
     streams: &CapturedStreams,
     adopted: bool,
 ) -> Running {
-    let outputs = [streams.stdout.journal(), streams.stderr.journal()];
     let control = Arc::clone(&process.control);
-    Running::new(session.id.clone(), note, control, outputs, adopted)
+    Running::new(
+        session.id.clone(),
+        note,
+        control,
+        streams.journals(),
+        adopted,
+    )
 }
 
 async fn follow_captured(
@@ -159,37 +148,30 @@ async fn follow_captured(
     held: &mut Held,
 ) -> Ended {
     let feeder = streams.feeder(process.stdin.take());
-    let journals = [streams.stdout.journal(), streams.stderr.journal()];
-    let mut pipes = Pipes::take(&mut process, journals, &session.read_rate);
+    let mut pipes = Pipes::take(&mut process, streams.journals(), &session.read_rate);
     let stop = async {
         deadline.await;
         Stop::Timeout
     };
-    let trim = |_, _| held.grow_to(streams.trim());
+    let trim = |_, _| held.set(streams.trim());
     let ended = follow(&*process.control, &mut pipes, feeder, stop, trim).await;
     streams.lingers = pipes.is_open();
     pipes.discard_rest();
     ended
 }
 
-fn keep(note: &ExecNote, streams: &CapturedStreams) -> io::Result<Keep> {
-    Ok(Keep {
-        note: Note::Exec(note.clone()).bytes()?,
-        files: streams.files(),
-    })
-}
-
-/// Follows a captured exec of an earlier daemon in a task and keeps the result. Calls `unkillable` if its
-/// box has to be removed. An error leaves the process unchanged.
+/// Follows a captured exec of an earlier daemon in a task and keeps the result. An error leaves the
+/// process unchanged.
 pub(crate) fn adopt(
     record: ExecRecord,
     note: ExecNote,
     program: KeptProcess,
-    room: &Room,
-    unkillable: impl FnOnce() + Send + 'static,
+    registry: &Arc<Registry>,
 ) -> Result<(), (io::Error, Process)> {
     let mut process = program.process;
-    let limit = note.capture_bytes.unwrap_or(room.capture_bytes);
+    let limit = note
+        .capture_bytes
+        .unwrap_or(registry.settings.capture_bytes);
     let mut streams = match CapturedStreams::kept(program.files, limit) {
         Ok(streams) => streams,
         Err(error) => return Err((error, process)),
@@ -197,27 +179,26 @@ pub(crate) fn adopt(
     let session = Arc::clone(record.session());
     if streams.is_answered() {
         record.skip_event();
-        let journals = [streams.stdout.journal(), streams.stderr.journal()];
-        Pipes::take(&mut process, journals, &session.read_rate).discard_rest();
+        Pipes::take(&mut process, streams.journals(), &session.read_rate).discard_rest();
         return Ok(());
     }
     let left = note.deadline.since(BootTime::now());
     let listed = session
         .execs
         .list(running(&session, note, &process, &streams, true));
-    let mut held = room.budget.hold();
+    let mut held = session.budget.hold();
+    let registry = Arc::clone(registry);
     tokio::spawn(async move {
         let deadline = std::pin::pin!(sleep(left));
         let following = follow_captured(process, &mut streams, &session, deadline, &mut held);
         let ended = session.execs.detach_signal().until(following).await;
         let is_signalled = listed.running().is_signalled();
-        let exit = end_of(&ended, &record, is_signalled);
-        let note = &listed.running().note;
-        let done = finish(record, note, &streams, exit, ended.is_unkillable());
-        if done.unkillable {
-            unkillable();
+        let mut exit = end_of(&ended, &record, is_signalled);
+        let result = finish(record, &listed.running().note, &streams, &mut exit);
+        if ended.is_unkillable() {
+            registry.close_unkillable(&session);
         }
-        listed.remember_result(done.result);
+        listed.remember(exit, Outcome::Captured(Box::new(result)));
     });
     Ok(())
 }
@@ -250,33 +231,37 @@ fn finish(
     record: ExecRecord,
     note: &ExecNote,
     streams: &CapturedStreams,
-    mut exit: ExecExit,
-    unkillable: bool,
-) -> Done {
+    exit: &mut ExecExit,
+) -> ExecResult {
     let session = Arc::clone(record.session());
-    record.finish(&mut exit);
+    record.finish(exit);
     let outputs = [streams.stdout.finish(), streams.stderr.finish()];
     let timed_out = exit.status == ExecStatus::TimedOut;
-    let backend = session.backend.name().to_owned();
-    let mut result = result(&session.id, backend, note, exit, outputs);
+    let mut result = result(
+        &session.id,
+        session.backend.name(),
+        note,
+        exit.clone(),
+        outputs,
+    );
     if timed_out && result.stderr.is_empty() {
         // Not counted in the capture: the command has written nothing.
-        let timeout = seconds(note.deadline.since(note.began));
+        let timeout = note.deadline.since(note.began).as_secs_f64();
         result.stderr = format!("Command timed out after {timeout} seconds.");
     }
-    Done { result, unkillable }
+    result
 }
 
 pub(crate) fn result(
     session_id: &SessionId,
-    backend_name: String,
+    backend_name: &str,
     note: &ExecNote,
     exit: ExecExit,
     [(stdout, stdout_capture), (stderr, stderr_capture)]: [(String, StreamCapture); 2],
 ) -> ExecResult {
     ExecResult {
         session_id: session_id.clone(),
-        backend_name,
+        backend_name: backend_name.to_owned(),
         status: exit.status,
         exit_code: exit.exit_code,
         stdout,
@@ -286,13 +271,5 @@ pub(crate) fn result(
         stdout_capture,
         stderr_capture,
         notices: [note.notices.clone(), exit.notices].concat(),
-    }
-}
-
-fn seconds(timeout: Duration) -> String {
-    if timeout.subsec_nanos() == 0 {
-        timeout.as_secs().to_string()
-    } else {
-        timeout.as_secs_f64().to_string()
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use boxwood_api::StreamCapture;
 use boxwood_backend::Input;
 
-use super::capture::Capture;
+use super::capture::{halves, text_of};
 use crate::program::{Feeder, Journal, feed, wrong};
 
 /// One output stream.
@@ -27,10 +27,6 @@ impl CapturedStream {
         }
     }
 
-    pub(crate) fn journal(&self) -> &Arc<Journal> {
-        &self.journal
-    }
-
     /// Adds a message of the daemon.
     pub(crate) fn append(&self, text: &str) {
         if let Err(error) = self.journal.append(text.as_bytes()) {
@@ -40,27 +36,24 @@ impl CapturedStream {
 
     /// Frees what cannot be part of the result, and returns the number of bytes that are kept.
     fn trim(&self) -> usize {
-        let (head, tail) = Capture::halves(self.limit);
+        let (head, tail) = halves(self.limit);
         let until = self.journal.end().saturating_sub(tail as u64);
         self.journal.forget_between(head as u64, until);
         usize::try_from(self.journal.end()).map_or(self.limit, |end| end.min(self.limit))
     }
 
     pub(crate) fn finish(&self) -> (String, StreamCapture) {
-        let (head, tail) = Capture::halves(self.limit);
+        let (head, tail) = halves(self.limit);
         let end = self.journal.end();
-        let mut capture = Capture::new(self.limit);
         let from = end.saturating_sub(tail as u64).max(head as u64);
-        let kept = self.journal.read(0, head).and_then(|head_bytes| {
-            capture.push(&head_bytes);
-            capture.skip(from.min(end).saturating_sub(head_bytes.len() as u64));
-            self.journal.read(from, tail)
+        let [head, tail] = [(0, head), (from, tail)].map(|(offset, most)| {
+            let kept = self.journal.read(offset, most);
+            kept.unwrap_or_else(|error| {
+                tracing::error!(%error, "failed to read the output of a command");
+                Vec::new()
+            })
         });
-        match kept {
-            Ok(tail) => capture.push(&tail),
-            Err(error) => tracing::error!(%error, "failed to read the output of a command"),
-        }
-        capture.finish()
+        text_of(head, &tail, end)
     }
 }
 
@@ -81,6 +74,10 @@ impl CapturedStreams {
             stderr: CapturedStream::new(Journal::once("stderr")?, limit),
             lingers: false,
         })
+    }
+
+    pub(crate) fn journals(&self) -> [&Arc<Journal>; 2] {
+        [&self.stdout.journal, &self.stderr.journal]
     }
 
     /// Frees what cannot be part of the result, and returns the number of bytes that are kept.
@@ -153,6 +150,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::exec::capture::tests::captured;
 
     fn next_daemon(streams: &CapturedStreams, limit: usize) -> CapturedStreams {
         let files = streams.files().into_iter();
@@ -164,28 +162,28 @@ mod tests {
     fn long_output_costs_no_more_than_its_result() {
         let limit = 1024 * 1024;
         let streams = CapturedStreams::new(None, limit).expect("streams");
-        let mut model = Capture::new(limit);
+        let mut all = Vec::new();
         for number in 0..400_u32 {
             let piece = number.to_le_bytes().repeat(4096);
-            streams.stdout.journal().append(&piece).expect("taken in");
+            streams.stdout.journal.append(&piece).expect("taken in");
             streams.trim();
-            model.push(&piece);
+            all.extend_from_slice(&piece);
         }
-        let stat = rustix::fs::fstat(&*streams.stdout.journal().file()).expect("a file");
+        let stat = rustix::fs::fstat(&*streams.stdout.journal.file()).expect("a file");
         let kept = u64::try_from(stat.st_blocks).expect("a count") * 512;
         assert!(kept < 1_400_000, "{kept}");
-        assert_eq!(streams.stdout.finish(), model.finish());
+        assert_eq!(streams.stdout.finish(), captured(limit, &all));
     }
 
     #[test]
     fn an_answered_exec_is_freed_and_marked() {
         let streams = CapturedStreams::new(None, 1024 * 1024).expect("streams");
         let piece = vec![b'x'; 300_000];
-        streams.stdout.journal().append(&piece).expect("taken in");
+        streams.stdout.journal.append(&piece).expect("taken in");
         assert!(!next_daemon(&streams, 10).is_answered());
         streams.answered();
         assert!(next_daemon(&streams, 10).is_answered());
-        let stat = rustix::fs::fstat(&*streams.stdout.journal().file()).expect("a file");
+        let stat = rustix::fs::fstat(&*streams.stdout.journal.file()).expect("a file");
         assert_eq!(stat.st_blocks, 0);
     }
 
@@ -201,22 +199,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn journals_and_capture_keep_the_same_bytes(
+        fn trimmed_journals_have_the_result_of_the_whole_stream(
             limit in 0_usize..300_000,
             pieces in prop::collection::vec((any::<u8>(), 0_usize..90_000, any::<bool>()), 0..10),
         ) {
             let mut streams = CapturedStreams::new(None, limit).expect("streams");
-            let mut model = Capture::new(limit);
+            let mut all = Vec::new();
             for (byte, length, crash) in pieces {
                 let piece = vec![byte; length];
-                streams.stderr.journal().append(&piece).expect("taken in");
+                streams.stderr.journal.append(&piece).expect("taken in");
                 streams.trim();
-                model.push(&piece);
+                all.extend_from_slice(&piece);
                 if crash {
                     streams = next_daemon(&streams, limit);
                 }
             }
-            prop_assert_eq!(streams.stderr.finish(), model.finish());
+            prop_assert_eq!(streams.stderr.finish(), captured(limit, &all));
         }
     }
 }

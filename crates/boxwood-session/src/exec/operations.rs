@@ -2,25 +2,25 @@
 
 use boxwood_api::{ExecDetail, ExecInfo, ProcessId, SessionId};
 
-use crate::SessionError;
 use crate::exec::streamed::StreamedExec;
 use crate::exec::table::Entry;
-use crate::managed::{self, Attachable};
+use crate::managed::Attachable;
 use crate::program::{DetachSignal, Since};
 use crate::sessions::Sessions;
+use crate::{Result, SessionError};
 
 impl Sessions {
     /// Running and kept execs of the session, by id.
-    pub fn execs(&self, id: &SessionId) -> Result<Vec<ExecInfo>, SessionError> {
+    pub fn execs(&self, id: &SessionId) -> Result<Vec<ExecInfo>> {
         Ok(self.registry.peek(self.handle(id))?.execs.infos())
     }
 
-    pub fn exec_detail(&self, id: &SessionId, exec_id: u64) -> Result<ExecDetail, SessionError> {
+    pub fn exec_detail(&self, id: &SessionId, exec_id: u64) -> Result<ExecDetail> {
         Ok(self.found(id, exec_id)?.0.detail())
     }
 
     /// Kills a command and its children, and returns when it has ended. Does nothing if it has ended already.
-    pub async fn kill_exec(&self, id: &SessionId, exec_id: u64) -> Result<(), SessionError> {
+    pub async fn kill_exec(&self, id: &SessionId, exec_id: u64) -> Result<()> {
         let (entry, detach) = self.found(id, exec_id)?;
         let Entry::Running(running) = entry else {
             return Ok(());
@@ -41,17 +41,17 @@ impl Sessions {
         exec_id: u64,
         stdout: Since,
         stderr: Since,
-    ) -> Result<StreamedExec, SessionError> {
+    ) -> Result<StreamedExec> {
         let (entry, detach) = self.found(id, exec_id)?;
         let exec = match &entry {
             Entry::Running(_) if detach.has_begun() => return Err(SessionError::ShuttingDown),
             Entry::Running(running) => running.streamed.as_ref(),
             Entry::Ended(ended) => ended.streamed(),
         };
-        let exec = exec.ok_or_else(|| SessionError::Invalid {
-            what: format!(
+        let exec = exec.ok_or_else(|| {
+            SessionError::invalid(format!(
                 "command {exec_id} is captured and cannot be attached to; request its result"
-            ),
+            ))
         })?;
         exec.resume(stdout, stderr)
     }
@@ -63,12 +63,11 @@ impl Sessions {
         id: &SessionId,
         process: &ProcessId,
         since: Since,
-    ) -> Result<Attachable, SessionError> {
-        let managed = managed::find(&self.registry, self.handle(id), process)?;
-        Attachable::since(managed, since)
+    ) -> Result<Attachable> {
+        Attachable::new(self.managed(id, process)?, since)
     }
 
-    fn found(&self, id: &SessionId, exec_id: u64) -> Result<(Entry, DetachSignal), SessionError> {
+    fn found(&self, id: &SessionId, exec_id: u64) -> Result<(Entry, DetachSignal)> {
         let session = self.registry.peek(self.handle(id))?;
         let entry = session.execs.get(exec_id);
         let entry = entry.ok_or_else(|| SessionError::ExecNotFound {

@@ -14,10 +14,10 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::SessionError;
 use crate::exec::streamed::Streamed;
 use crate::program::{DetachSignal, ExecNote, Journal, KindNote, SIGKILL};
 use crate::session::activity::lock;
+use crate::{Result, SessionError};
 
 /// Ended execs that are kept per session; the oldest are removed first.
 const REMEMBERED: usize = 64;
@@ -55,8 +55,7 @@ pub(crate) struct Running {
     /// A caller has sent a signal.
     signalled: AtomicBool,
     pub(crate) streamed: Option<Arc<Streamed>>,
-    stdout: Arc<Journal>,
-    stderr: Arc<Journal>,
+    outputs: [Arc<Journal>; 2],
     over: watch::Sender<bool>,
 }
 
@@ -68,7 +67,6 @@ impl Running {
         outputs: [&Arc<Journal>; 2],
         adopted: bool,
     ) -> Self {
-        let [stdout, stderr] = outputs.map(Arc::clone);
         Self {
             session,
             note,
@@ -76,22 +74,17 @@ impl Running {
             control,
             signalled: AtomicBool::new(false),
             streamed: None,
-            stdout,
-            stderr,
+            outputs: outputs.map(Arc::clone),
             over: watch::Sender::new(false),
         }
     }
 
-    pub(crate) fn of_streamed(session: SessionId, exec: &Arc<Streamed>) -> Self {
+    pub(crate) fn of_streamed(exec: &Arc<Streamed>) -> Self {
+        let (session, note) = (exec.session.clone(), exec.note.clone());
+        let control = Arc::clone(&exec.program.control);
         Self {
             streamed: Some(Arc::clone(exec)),
-            ..Self::new(
-                session,
-                exec.note.clone(),
-                Arc::clone(&exec.program.control),
-                exec.journals(),
-                exec.adopted,
-            )
+            ..Self::new(session, note, control, exec.journals(), exec.adopted)
         }
     }
 
@@ -102,7 +95,7 @@ impl Running {
     pub(crate) fn info(&self) -> ExecInfo {
         let kind = match self.note.kind {
             KindNote::Captured => ExecKind::Captured,
-            KindNote::Live { .. } => ExecKind::Live,
+            KindNote::Live(_) => ExecKind::Live,
         };
         ExecInfo {
             session_id: self.session.clone(),
@@ -120,23 +113,14 @@ impl Running {
                 None => !self.adopted,
             },
             adopted: self.adopted,
-            stdout_bytes: self.stdout.end(),
-            stderr_bytes: self.stderr.end(),
+            stdout_bytes: self.outputs[0].end(),
+            stderr_bytes: self.outputs[1].end(),
             exit: None,
         }
     }
 
-    fn ended_info(&self, exit: ExecExit) -> ExecInfo {
-        ExecInfo {
-            state: ExecState::Ended,
-            attached: false,
-            exit: Some(exit),
-            ..self.info()
-        }
-    }
-
     /// Kills the command and its children, and returns when it has ended.
-    pub(crate) async fn kill(&self) -> Result<(), SessionError> {
+    pub(crate) async fn kill(&self) -> Result<()> {
         // First, because the end may be observed before this call returns.
         self.signalled.store(true, Ordering::Release);
         if let Some(exec) = &self.streamed {
@@ -159,36 +143,32 @@ pub(crate) struct Ended {
     outcome: Outcome,
 }
 
-enum Outcome {
+/// What is kept of an ended exec.
+pub(crate) enum Outcome {
     Captured(Box<ExecResult>),
     /// The output is in its journals.
-    Streamed {
-        exec: Arc<Streamed>,
-        backend: String,
-    },
+    Streamed(Arc<Streamed>),
 }
 
 impl Ended {
     fn bytes(&self) -> u64 {
         match &self.outcome {
             Outcome::Captured(result) => (result.stdout.len() + result.stderr.len()) as u64,
-            Outcome::Streamed { exec, .. } => exec.kept_bytes(),
+            Outcome::Streamed(exec) => exec.kept_bytes(),
         }
     }
 
     fn result(&self) -> ExecResult {
         match &self.outcome {
             Outcome::Captured(result) => (**result).clone(),
-            Outcome::Streamed { exec, backend } => {
-                exec.result(&self.info.session_id, backend.clone())
-            }
+            Outcome::Streamed(exec) => exec.result(),
         }
     }
 
     pub(crate) fn streamed(&self) -> Option<&Arc<Streamed>> {
         match &self.outcome {
             Outcome::Captured(_) => None,
-            Outcome::Streamed { exec, .. } => Some(exec),
+            Outcome::Streamed(exec) => Some(exec),
         }
     }
 }
@@ -204,34 +184,23 @@ impl Listed {
         &self.running
     }
 
-    /// Keeps the result.
-    pub(crate) fn remember_result(self, result: ExecResult) {
-        let exit = ExecExit {
-            exit_code: result.exit_code,
-            status: result.status,
-            reason: result.reason.clone(),
-            duration_ms: result.duration_ms,
-            notices: result.notices.clone(),
-        };
-        self.remember(exit, Outcome::Captured(Box::new(result)));
-    }
-
-    /// Keeps the output.
-    pub(crate) fn remember_streamed(self, exit: ExecExit, exec: &Arc<Streamed>, backend: &str) {
-        let outcome = Outcome::Streamed {
-            exec: Arc::clone(exec),
-            backend: backend.to_owned(),
-        };
-        self.remember(exit, outcome);
-    }
-
-    fn remember(self, exit: ExecExit, outcome: Outcome) {
+    /// Keeps the ended exec for a while.
+    pub(crate) fn remember(self, exit: ExecExit, outcome: Outcome) {
         let ended = Ended {
             at: Instant::now(),
-            info: self.running.ended_info(exit),
+            info: ExecInfo {
+                state: ExecState::Ended,
+                attached: false,
+                exit: Some(exit),
+                ..self.running.info()
+            },
             outcome,
         };
-        self.table.insert_ended(self.running.note.exec_id, ended);
+        let mut execs = lock(&self.table.0.execs);
+        execs.insert(self.running.note.exec_id, Entry::Ended(Arc::new(ended)));
+        forget(&mut execs);
+        // Released before `self` is dropped, which takes the same lock.
+        drop(execs);
     }
 }
 
@@ -267,28 +236,13 @@ impl ExecTable {
         }
     }
 
-    fn insert_ended(&self, id: u64, ended: Ended) {
-        let mut execs = lock(&self.0.execs);
-        execs.insert(id, Entry::Ended(Arc::new(ended)));
-        forget(&mut execs);
-    }
-
     pub(crate) fn get(&self, id: u64) -> Option<Entry> {
         let mut execs = lock(&self.0.execs);
         forget(&mut execs);
         execs.get(&id).cloned()
     }
 
-    pub(crate) fn running(&self) -> Vec<ExecInfo> {
-        let execs = lock(&self.0.execs);
-        let running = execs.values().filter_map(|entry| match entry {
-            Entry::Running(running) => Some(running.info()),
-            Entry::Ended(_) => None,
-        });
-        running.collect()
-    }
-
-    pub(crate) fn all_running(&self) -> Vec<Arc<Running>> {
+    pub(crate) fn running(&self) -> Vec<Arc<Running>> {
         let execs = lock(&self.0.execs);
         let running = execs.values().filter_map(|entry| match entry {
             Entry::Running(running) => Some(Arc::clone(running)),
@@ -349,7 +303,7 @@ mod tests {
     use boxwood_backend::{BoxFuture, Exit, TerminalSize};
 
     use super::*;
-    use crate::program::BootTime;
+    use crate::program::{BootTime, exec_exit};
 
     struct NoControl;
 
@@ -390,8 +344,8 @@ mod tests {
         ))
     }
 
-    fn result(stdout_bytes: usize) -> ExecResult {
-        ExecResult {
+    fn captured(stdout_bytes: usize) -> Outcome {
+        Outcome::Captured(Box::new(ExecResult {
             session_id: SessionId::new("s").expect("a legal id"),
             backend_name: "fake".to_owned(),
             status: ExecStatus::Completed,
@@ -403,7 +357,7 @@ mod tests {
             stdout_capture: StreamCapture::default(),
             stderr_capture: StreamCapture::default(),
             notices: Vec::new(),
-        }
+        }))
     }
 
     fn ids(table: &ExecTable) -> Vec<u64> {
@@ -417,7 +371,7 @@ mod tests {
         assert_eq!(ids(&table), [1, 2]);
         drop(one);
         assert_eq!(ids(&table), [2]);
-        two.remember_result(result(3));
+        two.remember(exec_exit(Some(0), None), captured(3));
         assert_eq!(ids(&table), [2]);
         let detail = table.get(2).expect("remembered").detail();
         assert_eq!(detail.info.state, ExecState::Ended);
@@ -431,13 +385,13 @@ mod tests {
         let table = ExecTable::default();
         let running = listed(&table, 1);
         for id in 2..102 {
-            listed(&table, id).remember_result(result(10));
+            listed(&table, id).remember(exec_exit(Some(0), None), captured(10));
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         let kept = ids(&table);
         assert_eq!(kept.len(), REMEMBERED + 1);
         assert_eq!((kept[0], kept[1]), (1, 38), "the oldest went first");
-        listed(&table, 200).remember_result(result(4 * 1024 * 1024 + 1));
+        listed(&table, 200).remember(exec_exit(Some(0), None), captured(4 * 1024 * 1024 + 1));
         assert_eq!(
             ids(&table),
             [1, 200],

@@ -1,87 +1,56 @@
 //! The client of a managed process.
 
-use std::pin::Pin;
+use std::future::ready;
 use std::sync::Arc;
 
 use boxwood_api::ProcessExit;
+use boxwood_backend::BoxFuture;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::Managed;
-use crate::SessionError;
-use crate::program::Since;
+use crate::Result;
+use crate::program::{OutputQueue, Since};
 use crate::session::activity::Use;
 
 /// A place in the queue of clients of a process. Clients are attached in the order of these.
 pub struct Attachable {
     managed: Arc<Managed>,
-    place: Place,
-}
-
-enum Place {
-    First(OwnedSemaphorePermit),
-    Behind(Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>),
-}
-
-impl Place {
-    fn take(managed: &Managed) -> Result<Self, AcquireError> {
-        let mut waiting = Box::pin(Arc::clone(&managed.attachment).acquire_owned());
-        // The first poll enters the queue.
-        match (&mut waiting).now_or_never() {
-            Some(permit) => permit.map(Self::First),
-            None => Ok(Self::Behind(waiting)),
-        }
-    }
-
-    async fn permit(self) -> Result<OwnedSemaphorePermit, AcquireError> {
-        match self {
-            Self::First(permit) => Ok(permit),
-            Self::Behind(waiting) => waiting.await,
-        }
-    }
+    permit: BoxFuture<'static, Result<OwnedSemaphorePermit, AcquireError>>,
 }
 
 impl Attachable {
-    pub(crate) fn new(managed: Arc<Managed>) -> Result<Self, SessionError> {
-        if managed.is_running() || managed.program.stdout.has_undelivered() {
-            Self::queued(managed)
-        } else {
-            Err(managed.not_running())
+    /// An ended process can be attached to while it has unread output or, with an offset, while its
+    /// output is kept.
+    pub(crate) fn new(managed: Arc<Managed>, since: Since) -> Result<Self> {
+        let stdout = &managed.program.stdout;
+        if since == Since::Now && !managed.is_running() && !stdout.has_undelivered() {
+            return Err(managed.not_running());
         }
-    }
-
-    /// With an offset, an ended process can be attached to while its output is kept.
-    pub(crate) fn since(managed: Arc<Managed>, since: Since) -> Result<Self, SessionError> {
-        let attachable = match since {
-            Since::Now => Self::new(managed)?,
-            Since::Offset(_) => Self::queued(managed)?,
-        };
-        attachable.check_at(since)?;
-        Ok(attachable)
-    }
-
-    fn queued(managed: Arc<Managed>) -> Result<Self, SessionError> {
-        let place = Place::take(&managed).map_err(|_| managed.replaced())?;
-        Ok(Self { managed, place })
-    }
-
-    /// Fails if the output from there on is not kept.
-    pub fn check_at(&self, since: Since) -> Result<(), SessionError> {
-        self.managed.program.stdout.find(since).map(drop)
+        let acquiring = Arc::clone(&managed.attachment).acquire_owned();
+        let mut permit: BoxFuture<'static, _> = Box::pin(acquiring);
+        // The first poll enters the queue.
+        match (&mut permit).now_or_never() {
+            Some(Ok(acquired)) => permit = Box::pin(ready(Ok(acquired))),
+            Some(Err(_)) => return Err(managed.replaced()),
+            None => {}
+        }
+        stdout.find(since)?;
+        Ok(Self { managed, permit })
     }
 
     /// Waits while another client is attached. Fails if the process is stopped or replaced meanwhile. The
     /// client reads lines.
-    pub async fn attach(self) -> Result<Attachment, SessionError> {
+    pub async fn attach(self) -> Result<Attachment> {
         let mut attachment = self.wait().await?;
         attachment.client = attachment.managed.program.stdout.attach_for_lines();
         Ok(attachment)
     }
 
     /// As [`Attachable::attach`]. The client reads bytes from any offset that is kept.
-    pub async fn attach_at(self, since: Since) -> Result<Attachment, SessionError> {
+    pub async fn attach_at(self, since: Since) -> Result<Attachment> {
         let mut attachment = self.wait().await?;
         let (client, offset) = attachment.managed.program.stdout.attach_for_bytes(since)?;
         attachment.client = client;
@@ -89,9 +58,9 @@ impl Attachable {
         Ok(attachment)
     }
 
-    async fn wait(self) -> Result<Attachment, SessionError> {
-        let Self { managed, place } = self;
-        let permit = place.permit().await.map_err(|_| managed.replaced())?;
+    async fn wait(self) -> Result<Attachment> {
+        let Self { managed, permit } = self;
+        let permit = permit.await.map_err(|_| managed.replaced())?;
         let attended = Use::attended(&managed.activity);
         managed.activity.freeze_state.thaw().await?;
         Ok(Attachment {
@@ -116,17 +85,21 @@ pub struct Attachment {
 }
 
 impl Attachment {
+    fn stdout(&self) -> &OutputQueue {
+        &self.managed.program.stdout
+    }
+
     /// Returns a line of stdout without its newline, or `None` after the last. A line longer than 64 MiB is
     /// returned in pieces. The call acknowledges the line before. Cancel-safe.
     pub async fn next_line(&self) -> Option<Vec<u8>> {
-        let line = self.managed.program.stdout.next_line().await?;
+        let line = self.stdout().next_line().await?;
         self.touch();
         Some(line)
     }
 
     /// Returns the last line to the queue because it could not be delivered.
     pub fn put_back(&self, _line: Vec<u8>) {
-        self.managed.program.stdout.put_back();
+        self.stdout().put_back();
     }
 
     /// Differs for another process with the same id.
@@ -141,12 +114,7 @@ impl Attachment {
 
     /// Returns bytes of stdout and the offset of the first, or `None` after the end. Cancel-safe.
     pub async fn next_bytes(&self, most: usize) -> Option<(u64, Bytes)> {
-        let (offset, bytes) = self
-            .managed
-            .program
-            .stdout
-            .next_bytes(self.client, most)
-            .await?;
+        let (offset, bytes) = self.stdout().next_bytes(self.client, most).await?;
         self.touch();
         Some((offset, Bytes::from(bytes)))
     }
@@ -154,7 +122,7 @@ impl Attachment {
     /// Everything before this offset has arrived. From the first call on, output that was not
     /// acknowledged is kept, and the client receives no more than can be kept.
     pub fn acknowledge(&self, offset: u64) {
-        self.managed.program.stdout.acknowledge(self.client, offset);
+        self.stdout().acknowledge(self.client, offset);
     }
 
     /// Returns the number of all accepted bytes of input.
@@ -164,7 +132,7 @@ impl Attachment {
 
     /// Returns when the process has received the bytes, and waits while it does not read. All bytes are
     /// accepted or none; accepted bytes are written even if this future is dropped.
-    pub async fn send(&self, bytes: &[u8]) -> Result<u64, SessionError> {
+    pub async fn send(&self, bytes: &[u8]) -> Result<u64> {
         self.touch();
         let sent = self.managed.program.stdin.send(bytes).await;
         sent.map_err(|_| self.managed.not_running())
@@ -172,7 +140,7 @@ impl Attachment {
 
     /// As [`Attachment::send`], but returns once the bytes are in the journal of the input, with the number
     /// of all accepted bytes. They reach the process even if the daemon is restarted.
-    pub async fn accept(&self, bytes: &[u8]) -> Result<u64, SessionError> {
+    pub async fn accept(&self, bytes: &[u8]) -> Result<u64> {
         self.touch();
         let accepted = self.managed.program.stdin.accept(bytes).await;
         accepted.map_err(|_| self.managed.not_running())
@@ -197,6 +165,6 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        self.managed.program.stdout.detach(self.client);
+        self.stdout().detach(self.client);
     }
 }

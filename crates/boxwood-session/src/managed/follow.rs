@@ -1,6 +1,6 @@
 //! Follows one managed process from its start, or its adoption, until it has ended.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use boxwood_api::{EventKind, ProcessExit, ProcessSpec};
 use boxwood_backend::{Exit, ExitStatus, Process};
@@ -8,18 +8,14 @@ use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
 use super::Managed;
-use super::logs::{LogStream, Logs};
+use super::logs::LOG_BYTES;
 use crate::admission::RunPermit;
 use crate::program::{
-    EndCause, EndFact, Ended, Fact, Feeder, Files, Journal, Pipes, Program, ReplayLimits, Stream,
-    exec_exit, follow, reason,
+    EndCause, EndFact, Ended, Fact, Feeder, Files, Pipes, Program, Stream, exec_exit, follow,
+    reason,
 };
 use crate::quota::KillCount;
 use crate::session::Session;
-use crate::session::activity::lock;
-
-/// Bytes of stderr that are kept.
-const STDERR_BYTES: u64 = 256 * 1024;
 
 pub(crate) struct Start {
     pub(crate) spec: ProcessSpec,
@@ -28,29 +24,23 @@ pub(crate) struct Start {
     pub(crate) process: Process,
     pub(crate) files: Files,
     pub(crate) permit: RunPermit,
-    pub(crate) limits: ReplayLimits,
+    pub(crate) replay_bytes: u64,
 }
 
-pub(crate) fn launch(session: &Arc<Session>, start: Start) -> Arc<Managed> {
-    let managed = adopt(session, start, &[]);
-    session
-        .events
-        .emit_inside(session, || EventKind::ProcessStarted {
-            process_id: managed.id().clone(),
-        });
-    managed
-}
-
-/// Follows the process in a task. One of an earlier daemon may have ended already.
-pub(crate) fn adopt(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc<Managed> {
+/// Follows the process in a task. `facts` are what an earlier daemon recorded; it may have ended.
+pub(crate) fn follow_process(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc<Managed> {
     let end = Fact::end(facts).map(|end| ProcessExit {
         exit_code: end.exit.exit_code,
         reason: end.exit.reason.clone(),
         exited_at: end.at,
     });
     let has_ended = end.is_some();
-    let (program, mut pipes, feeder) =
-        Program::new(start.process, start.files, start.limits, &session.read_rate);
+    let (program, mut pipes, feeder) = Program::new(
+        start.process,
+        start.files,
+        start.replay_bytes,
+        &session.read_rate,
+    );
     // Only stdout waits for clients: of stderr a part is kept.
     pipes.limit_stdout(&program.stdout);
     program.restore_stop_request(facts);
@@ -63,9 +53,7 @@ pub(crate) fn adopt(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc
         activity: Arc::clone(&session.activity),
         end: watch::Sender::new(end),
         attachment: Arc::new(Semaphore::new(1)),
-        logs: Mutex::new(Logs::default()),
     });
-    managed.restore_logs();
     let detach = session.execs.detach_signal();
     let task = Task {
         managed: Arc::clone(&managed),
@@ -135,50 +123,18 @@ fn record_end(managed: &Managed, session: &Session, exit: &Exit) {
 }
 
 impl Managed {
-    /// Restores the logs from the journals of an earlier daemon. The order of the streams and the
-    /// times are lost.
-    fn restore_logs(&self) {
-        let streams = [
-            (LogStream::Stderr, &self.program.stderr),
-            (LogStream::Stdout, &self.program.stdout),
-        ];
-        for (stream, output) in streams {
-            let journal = output.journal();
-            let kept = journal.end().saturating_sub(STDERR_BYTES);
-            let from = kept.max(journal.start());
-            lock(&self.logs).missed(from);
-            self.log(stream, journal, from);
-        }
-    }
-
-    /// Adds the last `count` bytes of a stream to the logs. Zero means end of file.
+    /// Called when the last `count` bytes of a stream were added to its journal. Zero means end of file.
     fn on_output(&self, stream: Stream, count: usize) {
-        if count == 0 {
+        if count > 0 {
+            self.activity.record_io();
+        }
+        match stream {
             // A process can close its stdout and keep running; clients have to know.
-            if stream == Stream::Stdout {
-                self.program.stdout.end();
-            }
-            return;
-        }
-        self.activity.record_io();
-        let (stream, output) = match stream {
-            Stream::Stdout => (LogStream::Stdout, &self.program.stdout),
-            Stream::Stderr => (LogStream::Stderr, &self.program.stderr),
-        };
-        let journal = output.journal();
-        self.log(stream, journal, journal.end().saturating_sub(count as u64));
-        if stream == LogStream::Stderr {
-            journal.forget_before(journal.end().saturating_sub(STDERR_BYTES));
-        }
-    }
-
-    /// Adds the bytes from `offset` on to the logs.
-    fn log(&self, stream: LogStream, journal: &Journal, offset: u64) {
-        match journal.read(offset, usize::MAX) {
-            Ok(bytes) if bytes.is_empty() => {}
-            Ok(bytes) => lock(&self.logs).push(stream, &bytes),
-            Err(error) => {
-                tracing::warn!(%error, process = %self.id(), "failed to add output to the logs of a process");
+            Stream::Stdout if count == 0 => self.program.stdout.end(),
+            Stream::Stdout => {}
+            Stream::Stderr => {
+                let journal = self.program.stderr.journal();
+                journal.forget_before(journal.end().saturating_sub(LOG_BYTES));
             }
         }
     }

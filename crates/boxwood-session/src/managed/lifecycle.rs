@@ -1,21 +1,19 @@
 //! Starts, finds and stops managed processes.
 
-use std::io;
 use std::sync::Arc;
 
-use boxwood_api::{ProcessId, ProcessInfo, ProcessSpec};
-use boxwood_backend::{Keep, SpawnError, SpawnRequest, Stdio};
+use boxwood_api::{EventKind, ProcessId, ProcessInfo, ProcessSpec};
+use boxwood_backend::{SpawnRequest, Stdio};
 use jiff::Timestamp;
 
-use super::follow::{Start, launch};
+use super::follow::{Start, follow_process};
 use super::table::{Claim, Ticket};
 use super::{Managed, Replace};
-use crate::SessionError;
-use crate::admission::Budget;
 use crate::program::{Files, Killed, Note, spawn};
 use crate::quota;
 use crate::session::registry::Registry;
 use crate::session::{Handle, Lease, Session};
+use crate::{Result, SessionError};
 
 /// Runs in a task once the id is claimed, so that the process is started completely even if the caller
 /// disconnects.
@@ -24,14 +22,15 @@ pub(crate) async fn start(
     handle: Handle<'_>,
     spec: ProcessSpec,
     replace: Replace,
-) -> Result<ProcessInfo, SessionError> {
+) -> Result<ProcessInfo> {
     check(&spec)?;
     let lease = registry.existing(handle).await?;
     let backend = &lease.session.backend;
     if !backend.capabilities().managed_processes {
-        return Err(SessionError::Invalid {
-            what: format!("the {} backend has no managed processes", backend.name()),
-        });
+        return Err(SessionError::invalid(format!(
+            "the {} backend has no managed processes",
+            backend.name()
+        )));
     }
     // First, because a process is not replaced if the new one is refused.
     quota::before(&lease.session).await?;
@@ -43,16 +42,16 @@ pub(crate) async fn start(
         }
         start_in(&registry, lease, spec, ticket).await
     });
-    starting.await.unwrap_or(Err(SessionError::Internal {
-        step: "starting a managed process",
-    }))
+    starting
+        .await
+        .unwrap_or(Err(SessionError::internal("starting a managed process")))
 }
 
 async fn claim(
     session: &Session,
     process: &ProcessId,
     replace: Replace,
-) -> Result<(Ticket, Option<Arc<Managed>>), SessionError> {
+) -> Result<(Ticket, Option<Arc<Managed>>)> {
     loop {
         match session.processes.claim(process, replace) {
             Claim::Mine { ticket, previous } => return Ok((ticket, previous)),
@@ -75,7 +74,7 @@ async fn start_in(
     lease: Lease,
     spec: ProcessSpec,
     ticket: Ticket,
-) -> Result<ProcessInfo, SessionError> {
+) -> Result<ProcessInfo> {
     let session = &lease.session;
     let _permit = registry.gate.start_permit(session.incarnation).await?;
     let permit = registry.gate.process(session.incarnation)?;
@@ -83,10 +82,12 @@ async fn start_in(
         .chain(spec.args.iter().cloned())
         .collect();
     let started_at = Timestamp::now();
-    let (files, keep) = kept(&spec, started_at, &session.budget).map_err(|source| {
-        let step = "creating its journals".to_owned();
-        session.spawn_failed(SpawnError::Step { step, source })
-    })?;
+    let note = Note::Managed {
+        spec: spec.clone(),
+        started_at,
+    };
+    let kept = Files::new(&session.budget).and_then(|files| Ok((note.keep(files.all())?, files)));
+    let (keep, files) = kept.map_err(|error| session.not_kept(error))?;
     let request = SpawnRequest {
         argv,
         env: spec.env.clone(),
@@ -105,25 +106,17 @@ async fn start_in(
         process,
         files,
         permit,
-        limits: registry.settings.replay,
+        replay_bytes: registry.settings.replay.bytes,
     };
-    let managed = launch(session, start);
+    let managed = follow_process(session, start, &[]);
+    session
+        .events
+        .emit_inside(session, || EventKind::ProcessStarted {
+            process_id: managed.id().clone(),
+        });
     let info = managed.info();
     ticket.fill(managed);
     Ok(info)
-}
-
-fn kept(spec: &ProcessSpec, started_at: Timestamp, budget: &Budget) -> io::Result<(Files, Keep)> {
-    let files = Files::new(budget)?;
-    let note = Note::Managed {
-        spec: spec.clone(),
-        started_at,
-    };
-    let keep = Keep {
-        note: note.bytes()?,
-        files: files.all(),
-    };
-    Ok((files, keep))
 }
 
 /// Stops the process, and removes the session if that fails.
@@ -134,19 +127,7 @@ pub(crate) async fn terminate(registry: &Arc<Registry>, lease: &Lease, managed: 
     }
 }
 
-pub(crate) fn find(
-    registry: &Registry,
-    handle: Handle<'_>,
-    process: &ProcessId,
-) -> Result<Arc<Managed>, SessionError> {
-    let session = registry.peek(handle)?;
-    session
-        .processes
-        .get(process)
-        .ok_or_else(|| not_found(handle, process))
-}
-
-fn not_found(handle: Handle<'_>, process: &ProcessId) -> SessionError {
+pub(crate) fn not_found(handle: Handle<'_>, process: &ProcessId) -> SessionError {
     SessionError::ProcessNotFound {
         session: handle.id.clone(),
         process: process.clone(),
@@ -157,7 +138,7 @@ pub(crate) async fn stop(
     registry: &Arc<Registry>,
     handle: Handle<'_>,
     process: &ProcessId,
-) -> Result<ProcessInfo, SessionError> {
+) -> Result<ProcessInfo> {
     let lease = registry.existing(handle).await?;
     let managed = loop {
         match lease.session.processes.take(process) {
@@ -174,12 +155,12 @@ pub(crate) async fn stop(
         terminate(&registry, &lease, &managed).await;
         managed.info()
     });
-    stopping.await.map_err(|_| SessionError::Internal {
-        step: "stopping a managed process",
-    })
+    stopping
+        .await
+        .map_err(|_| SessionError::internal("stopping a managed process"))
 }
 
-fn check(spec: &ProcessSpec) -> Result<(), SessionError> {
+fn check(spec: &ProcessSpec) -> Result<()> {
     let has_nul = |text: &String| text.contains('\0');
     let is_bad_variable = |(name, value): (&String, &String)| {
         name.is_empty() || name.contains(['=', '\0']) || has_nul(value)
@@ -197,7 +178,7 @@ fn check(spec: &ProcessSpec) -> Result<(), SessionError> {
     }))
 }
 
-pub(crate) fn check_argv(argv: &[String]) -> Result<(), SessionError> {
+pub(crate) fn check_argv(argv: &[String]) -> Result<()> {
     let what = match argv.first() {
         None => "argv must not be empty",
         Some(program) if program.is_empty() => "the program must not be empty",

@@ -10,26 +10,22 @@ mod preview;
 mod stop;
 mod table;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use boxwood_api::{ProcessExit, ProcessId, ProcessInfo, ProcessSpec, ProcessStatus, SessionId};
 use boxwood_backend::ProcessControl;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
-use crate::SessionError;
 use crate::program::{Program, scope_of};
 use crate::quota::KillCount;
-use crate::session::activity::{Activity, lock};
+use crate::session::activity::Activity;
+use crate::{Result, SessionError};
 
 pub use attach::{Attachable, Attachment};
-pub(crate) use follow::{Start, adopt};
-pub(crate) use lifecycle::{check_argv, find, start, stop, terminate};
-pub use logs::{LogChunk, LogStream, ProcessLogs};
+pub(crate) use follow::{Start, follow_process};
+pub(crate) use lifecycle::{check_argv, not_found, start, stop, terminate};
 pub(crate) use table::ProcessTable;
-
-use logs::Logs;
-use preview::preview;
 
 /// What a start does if a process with that id is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +47,6 @@ pub(crate) struct Managed {
     end: watch::Sender<Option<ProcessExit>>,
     /// One permit for the attached client. Closed when the process is stopped or replaced.
     attachment: Arc<Semaphore>,
-    logs: Mutex<Logs>,
 }
 
 impl Managed {
@@ -99,7 +94,7 @@ impl Managed {
             exited_at: ended.as_ref().map(|ended| ended.exited_at),
             exit_code: ended.as_ref().and_then(|ended| ended.exit_code),
             reason: ended.and_then(|ended| ended.reason),
-            stderr_preview: preview(&self.logs().text(LogStream::Stderr)),
+            stderr_preview: self.stderr_preview(),
         }
     }
 
@@ -107,11 +102,7 @@ impl Managed {
         Arc::clone(&self.program.control)
     }
 
-    pub(crate) fn logs(&self) -> ProcessLogs {
-        lock(&self.logs).snapshot()
-    }
-
-    pub(crate) async fn signal(&self, signal: i32) -> Result<(), SessionError> {
+    pub(crate) async fn signal(&self, signal: i32) -> Result<()> {
         if !self.is_running() {
             return Err(self.not_running());
         }

@@ -62,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_preview_is_never_longer_than_it_says(
+        fn a_preview_never_exceeds_its_limit(
             bytes in prop::collection::vec(any::<u8>(), 0..36_000),
         ) {
             let text = preview(&String::from_utf8_lossy(&bytes));

@@ -67,9 +67,7 @@ pub(crate) struct Ticket {
 impl Ticket {
     pub(crate) fn fill(mut self, managed: Arc<Managed>) {
         self.filled = true;
-        let mut slots = lock(&self.table.0);
-        slots.insert(self.id.clone(), Slot::Live(managed));
-        forget_oldest(&mut slots);
+        self.table.insert(managed);
     }
 }
 
@@ -126,8 +124,7 @@ impl ProcessTable {
         }
     }
 
-    /// Adds an adopted process.
-    pub(crate) fn adopt(&self, managed: Arc<Managed>) {
+    pub(crate) fn insert(&self, managed: Arc<Managed>) {
         let mut slots = lock(&self.0);
         slots.insert(managed.id().clone(), Slot::Live(managed));
         forget_oldest(&mut slots);

@@ -7,14 +7,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DetachSignal(Arc<watch::Sender<bool>>);
-
-impl Default for DetachSignal {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(false)))
-    }
-}
 
 impl DetachSignal {
     pub(crate) fn begin(&self) {

@@ -53,11 +53,8 @@ impl Shared {
     /// States only advance.
     fn advance(&self, state: InputState) {
         self.state.send_if_modified(|now| {
-            let closes = *now < state;
-            if closes {
-                *now = state;
-            }
-            closes
+            let later = state.max(*now);
+            std::mem::replace(now, later) != later
         });
     }
 

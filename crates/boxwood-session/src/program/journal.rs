@@ -229,6 +229,15 @@ impl Journal {
         Ok(bytes)
     }
 
+    /// Returns the last bytes that are kept, at most `most`.
+    pub(crate) fn last(&self, most: u64) -> io::Result<Vec<u8>> {
+        let from = self.end().saturating_sub(most).max(self.start());
+        let mut bytes = self.read(from, usize::MAX)?;
+        let freed = usize::try_from(self.start().saturating_sub(from)).unwrap_or(usize::MAX);
+        bytes.drain(..freed.min(bytes.len()));
+        Ok(bytes)
+    }
+
     /// Frees the memory of older bytes, rounded down to a step.
     pub(crate) fn forget_before(&self, offset: u64) {
         let wanted = offset.min(self.end()) / STEP_BYTES * STEP_BYTES;
@@ -236,8 +245,10 @@ impl Journal {
         if wanted <= start {
             return;
         }
-        if self.punch(start, wanted) {
-            self.start.store(wanted, Ordering::Release);
+        // First, so that no caller reads freed bytes.
+        self.start.store(wanted, Ordering::Release);
+        if !self.punch(start, wanted) {
+            self.start.store(start, Ordering::Release);
         }
     }
 
@@ -342,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_handed_out_is_counted() {
+    fn undelivered_bytes_count_against_the_budget() {
         let budget = Budget::new(1 << 30);
         let journal = Journal::new("test").expect("a journal").counted(&budget);
         journal.append(&vec![7; 200_000]).expect("taken");
@@ -391,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_write_is_written_over() {
+    fn an_incomplete_write_is_overwritten() {
         let journal = Journal::new("test").expect("a journal");
         journal.append(b"whole").expect("taken");
         // Written, but the daemon was killed before it could say so.
@@ -404,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_costs_nothing() {
+    fn freed_bytes_take_no_memory() {
         let journal = Journal::new("test").expect("a journal");
         journal.append(&vec![b'x'; 1024 * 1024]).expect("taken");
         let full = blocks(&journal);
@@ -423,6 +434,18 @@ mod tests {
     }
 
     #[test]
+    fn the_last_bytes_are_read_as_far_as_they_are_kept() {
+        let journal = Journal::new("test").expect("a journal");
+        let bytes = b"xyz".repeat(100_001);
+        journal.append(&bytes).expect("taken");
+        assert_eq!(journal.last(4).expect("kept"), b"zxyz");
+        assert!(journal.last(1 << 30).expect("kept") == bytes);
+        journal.forget_before(200_000);
+        let start = usize::try_from(journal.start()).expect("small");
+        assert!(start > 0 && journal.last(1 << 30).expect("kept") == bytes[start..]);
+    }
+
+    #[test]
     fn a_sealed_journal_takes_nothing_in() {
         let journal = Journal::new("test").expect("a journal");
         journal.append(b"all").expect("taken");
@@ -436,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_journal_is_refused() {
+    fn files_that_are_no_journal_are_refused() {
         let (reader, writer) = io::pipe().expect("a pipe");
         assert!(Journal::from_files(writer.into(), reader.into()).is_err());
         let one = Journal::new("one").expect("a journal");

@@ -31,7 +31,7 @@ pub(crate) use follow::{Ended, Stop, follow};
 pub(crate) use input::{Feeder, Stdin, feed};
 pub(crate) use journal::{Journal, wrong};
 pub(crate) use kill::{KillOnDrop, Killed, SIGKILL, SIGTERM, kill_later, kill_tree, scope_of};
-pub(crate) use notes::{BootTime, ExecNote, KindNote, Note, shown};
+pub(crate) use notes::{BootTime, ExecNote, KindNote, Note, StdioNote, Streaming, shown};
 pub(crate) use output_queue::OutputQueue;
 pub(crate) use pipes::{Pipes, Stream};
 pub(crate) use read_rate::ReadRate;
@@ -56,7 +56,7 @@ impl Program {
     pub(crate) fn new(
         mut process: Process,
         files: Files,
-        limits: ReplayLimits,
+        replay_bytes: u64,
         rate: &ReadRate,
     ) -> (Self, Pipes, Feeder) {
         let (stdin, feeder) = input::begin(process.stdin.take(), files.stdin);
@@ -65,8 +65,8 @@ impl Program {
         let program = Self {
             control: process.control,
             stdin: Arc::new(stdin),
-            stdout: Arc::new(OutputQueue::new(stdout, limits)),
-            stderr: Arc::new(OutputQueue::new(stderr, limits)),
+            stdout: Arc::new(OutputQueue::new(stdout, replay_bytes)),
+            stderr: Arc::new(OutputQueue::new(stderr, replay_bytes)),
             facts: files.facts,
             stop_requested: AtomicBool::new(false),
         };

@@ -1,10 +1,12 @@
 //! The description of a program that init keeps for the next daemon.
 
 use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_api::{MAX_SHOWN_COMMAND_BYTES, ProcessSpec};
-use boxwood_backend::{Stdio, TerminalSize};
+use boxwood_backend::{Keep, Stdio};
 use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -42,7 +44,14 @@ pub(crate) enum KindNote {
     /// The output is read at the end; the complete input is in a journal.
     Captured,
     /// A streamed exec.
-    Live { stdio: StdioNote, resumable: bool },
+    Live(Streaming),
+}
+
+/// How an exec is streamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Streaming {
+    pub(crate) stdio: StdioNote,
+    pub(crate) resumable: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,24 +72,11 @@ impl From<Stdio> for StdioNote {
     }
 }
 
-impl StdioNote {
-    /// The size of an adopted terminal is not used.
-    pub(crate) fn stdio(self) -> Stdio {
-        match self {
-            Self::Output => Stdio::Output,
-            Self::Pipes => Stdio::Pipes,
-            Self::Terminal => Stdio::Terminal(TerminalSize { rows: 24, cols: 80 }),
-        }
-    }
-}
-
 impl Note {
-    pub(crate) fn bytes(&self) -> io::Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(io::Error::from)
-    }
-
-    pub(crate) fn read(bytes: &[u8]) -> io::Result<Self> {
-        serde_json::from_slice(bytes).map_err(io::Error::from)
+    /// What init keeps of the program.
+    pub(crate) fn keep(&self, files: Vec<Arc<OwnedFd>>) -> io::Result<Keep> {
+        let note = serde_json::to_vec(self)?;
+        Ok(Keep { note, files })
     }
 }
 
@@ -128,10 +124,10 @@ mod tests {
             started_at: Timestamp::now(),
             began: BootTime::now(),
             deadline: BootTime::now().after(Duration::from_secs(9)),
-            kind: KindNote::Live {
+            kind: KindNote::Live(Streaming {
                 stdio: StdioNote::Terminal,
                 resumable: true,
-            },
+            }),
             notices: vec!["cut".to_owned()],
             capture_bytes: Some(7),
         });
@@ -146,10 +142,11 @@ mod tests {
             started_at: Timestamp::now(),
         };
         for note in [exec, managed] {
-            let bytes = note.bytes().expect("JSON");
-            assert_eq!(Note::read(&bytes).expect("the same"), note);
+            let bytes = note.keep(Vec::new()).expect("JSON").note;
+            let read: Note = serde_json::from_slice(&bytes).expect("the same");
+            assert_eq!(read, note);
         }
-        assert!(Note::read(b"{\"other\":1}").is_err());
+        assert!(serde_json::from_slice::<Note>(b"{\"other\":1}").is_err());
     }
 
     #[test]

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_that_died_is_told_apart_from_one_that_was_deleted() {
+    fn a_dead_box_and_a_deleted_box_have_different_reasons() {
         let gone = plain(ExitStatus::BoxGone);
         check(&gone, EndCause::Unknown, Some(Reason::BoxGone));
         check(&gone, EndCause::Caller, Some(Reason::Cancelled));

@@ -1,16 +1,14 @@
 //! How much output is kept after it was handed out.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::journal::Journal;
-use crate::SessionError;
+use crate::{Result, SessionError};
 
 /// How much output is kept after it was handed out, per stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayLimits {
     pub bytes: u64,
-    pub lines: usize,
     /// How long a resumable command runs without a client.
     pub resume_grace: Duration,
 }
@@ -19,7 +17,6 @@ impl Default for ReplayLimits {
     fn default() -> Self {
         Self {
             bytes: 1024 * 1024,
-            lines: 4096,
             resume_grace: Duration::from_mins(1),
         }
     }
@@ -36,7 +33,7 @@ pub enum Since {
 
 impl Since {
     /// Returns the offset if that byte is kept. `now` is the offset of the first unread byte.
-    pub(crate) fn within(self, journal: &Journal, now: u64) -> Result<u64, SessionError> {
+    pub(crate) fn within(self, journal: &Journal, now: u64) -> Result<u64> {
         let Self::Offset(asked) = self else {
             return Ok(now);
         };
@@ -45,101 +42,17 @@ impl Since {
             return Err(SessionError::ReplayGone { asked, oldest });
         }
         if asked > end {
-            return Err(SessionError::Invalid {
-                what: format!("output from byte {asked} on: there are {end} bytes so far"),
-            });
+            return Err(SessionError::invalid(format!(
+                "output from byte {asked} on: there are {end} bytes so far"
+            )));
         }
         Ok(asked)
-    }
-}
-
-/// Lines are counted in groups, which is exact enough for a memory limit.
-const GROUP_LINES: usize = 64;
-
-/// The part of the handed out output that is kept.
-pub(crate) struct Window {
-    limits: ReplayLimits,
-    /// Offset of each group of lines, oldest first.
-    groups: VecDeque<u64>,
-    /// Lines since the last group started.
-    lines: usize,
-    /// Older lines are not kept.
-    oldest_line: u64,
-}
-
-impl Window {
-    pub(crate) fn new(limits: ReplayLimits) -> Self {
-        Self {
-            limits,
-            groups: VecDeque::new(),
-            lines: 0,
-            oldest_line: 0,
-        }
-    }
-
-    /// Counts `bytes`, which were handed out for the first time. `offset` is that of the first.
-    pub(crate) fn passed(&mut self, offset: u64, bytes: &[u8]) {
-        for end in memchr::memchr_iter(b'\n', bytes) {
-            self.passed_line(offset + end as u64 + 1);
-        }
-    }
-
-    /// Counts a line that was handed out. `next` is the offset of the next line.
-    pub(crate) fn passed_line(&mut self, next: u64) {
-        self.lines += 1;
-        if self.lines < GROUP_LINES {
-            return;
-        }
-        self.lines = 0;
-        self.groups.push_back(next);
-        while self.groups.len() > (self.limits.lines / GROUP_LINES).max(1) {
-            self.oldest_line = self.groups.pop_front().unwrap_or(next);
-        }
-    }
-
-    /// Returns the first byte to keep if everything before `handed_out` was handed out.
-    pub(crate) fn start(&self, handed_out: u64) -> u64 {
-        handed_out
-            .saturating_sub(self.limits.bytes)
-            .max(self.oldest_line)
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.limits.bytes
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn window(bytes: u64, lines: usize) -> Window {
-        Window::new(ReplayLimits {
-            bytes,
-            lines,
-            ..ReplayLimits::default()
-        })
-    }
-
-    #[test]
-    fn a_window_is_bounded_by_bytes() {
-        let window = window(1000, 4096);
-        assert_eq!(window.start(500), 0);
-        assert_eq!(window.start(1500), 500);
-    }
-
-    #[test]
-    fn a_window_is_bounded_by_lines() {
-        let mut window = window(1_000_000, 128);
-        let text = b"ab\n".repeat(1000);
-        window.passed(0, &text);
-        let kept_lines = (3000 - window.start(3000)) / 3;
-        assert!(
-            (128..=128 + GROUP_LINES as u64).contains(&kept_lines),
-            "{kept_lines}"
-        );
-        assert_eq!(window.start(3000) % 3, 0, "it begins with a line");
-    }
 
     #[test]
     fn offsets_that_are_not_kept_are_refused() {

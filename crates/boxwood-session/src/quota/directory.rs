@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use boxwood_policy::OpenedPath;
@@ -42,12 +41,6 @@ struct State {
     next_writer_check: Option<Instant>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Over {
-    pub(super) used: u64,
-    pub(super) limit: u64,
-}
-
 impl Directory {
     pub(super) fn new(
         source: &OpenedPath,
@@ -66,7 +59,7 @@ impl Directory {
     }
 
     /// Returns how much is used if that is more than the limit.
-    pub(super) async fn over_limit(&self, accuracy: Accuracy) -> Result<Option<Over>, WalkError> {
+    pub(super) async fn over_limit(&self, accuracy: Accuracy) -> Result<Option<u64>, WalkError> {
         let Some(limit) = self.limit else {
             return Ok(None);
         };
@@ -86,7 +79,7 @@ impl Directory {
                 took: began.elapsed(),
             };
             state.estimate.measured(measurement, free);
-            Ok((used > limit).then_some(Over { used, limit }))
+            Ok((used > limit).then_some(used))
         })
         .await
     }
@@ -124,14 +117,14 @@ impl Directory {
         + 'static,
     ) -> Result<T, WalkError> {
         let mut state = Arc::clone(&self.state).lock_owned().await;
-        let cancel = CancelOnDrop::default();
-        let (handle, cancelled) = (Arc::clone(&self.handle), Arc::clone(&cancel.0));
+        // Dropped with the future.
+        let waiting = Arc::new(());
+        let (handle, waiter) = (Arc::clone(&self.handle), Arc::downgrade(&waiting));
         let working = tokio::task::spawn_blocking(move || {
-            work(handle.as_fd(), &mut state, &|| {
-                cancelled.load(Ordering::Relaxed)
-            })
+            work(handle.as_fd(), &mut state, &|| waiter.strong_count() == 0)
         });
         let outcome = working.await;
+        drop(waiting);
         outcome.unwrap_or_else(|error| Err(io::Error::other(error).into()))
     }
 }
@@ -142,13 +135,4 @@ fn statvfs(directory: BorrowedFd<'_>) -> Result<StatVfs, WalkError> {
 
 fn free_bytes(sizes: &StatVfs) -> u64 {
     sizes.f_bfree.saturating_mul(sizes.f_frsize)
-}
-
-#[derive(Default)]
-struct CancelOnDrop(Arc<AtomicBool>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

@@ -16,9 +16,9 @@ use std::time::Duration;
 use boxwood_api::{ExecExit, MountMode, Reason};
 use tokio::sync::Notify;
 
-use crate::SessionError;
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::{Result, SessionError};
 use directory::Directory;
 use estimate::Accuracy;
 
@@ -97,7 +97,7 @@ pub(crate) fn watch(session: &Arc<Session>, settings: &Settings) -> io::Result<(
 }
 
 /// Refuses a command in a workspace that is over its quota.
-pub(crate) async fn before(session: &Arc<Session>) -> Result<(), SessionError> {
+pub(crate) async fn before(session: &Arc<Session>) -> Result<()> {
     session.quota.started.notify_one();
     check(session, "before execution", Accuracy::Command).await
 }
@@ -106,10 +106,7 @@ pub(crate) async fn before(session: &Arc<Session>) -> Result<(), SessionError> {
 ///
 /// The path does not matter: a symlink in the box can lead any path into the workspace. Output that
 /// the daemon saves is exempt, because it explains why a command was killed.
-pub(crate) async fn before_write(
-    session: &Arc<Session>,
-    writer: Writer,
-) -> Result<(), SessionError> {
+pub(crate) async fn before_write(session: &Arc<Session>, writer: Writer) -> Result<()> {
     match writer {
         Writer::Client => before(session).await,
         Writer::Daemon => Ok(()),
@@ -133,11 +130,7 @@ pub(crate) async fn after(session: &Arc<Session>, exit: &mut ExecExit) {
     }
 }
 
-async fn check(
-    session: &Session,
-    phase: &'static str,
-    accuracy: Accuracy,
-) -> Result<(), SessionError> {
+async fn check(session: &Session, phase: &'static str, accuracy: Accuracy) -> Result<()> {
     let Some(workspace) = session.quota.workspace() else {
         return Ok(());
     };
@@ -147,22 +140,20 @@ async fn check(
         why,
     };
     let checking = tokio::time::timeout(MEASURE_TIMEOUT, workspace.over_limit(accuracy)).await;
-    let over = match checking {
-        Ok(Ok(over)) => over,
+    let used = match checking {
+        Ok(Ok(None)) => return Ok(()),
+        Ok(Ok(Some(used))) => used,
         Ok(Err(error)) => return Err(unmeasured(error.to_string())),
         Err(_) => {
             let seconds = MEASURE_TIMEOUT.as_secs();
             return Err(unmeasured(format!("it took longer than {seconds} s")));
         }
     };
-    let Some(over) = over else {
-        return Ok(());
-    };
     Err(SessionError::OverQuota {
         session: session.id.clone(),
         phase,
-        used: over.used,
-        limit: over.limit,
+        used,
+        limit: workspace.limit.unwrap_or_default(),
         host_path: workspace.host_path.clone(),
     })
 }

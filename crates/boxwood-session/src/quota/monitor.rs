@@ -9,8 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::Quota;
-use super::directory::{Directory, Over};
+use super::directory::Directory;
 use super::estimate::Accuracy;
 use super::walk::WalkError;
 use crate::program::kill_later;
@@ -70,33 +69,29 @@ async fn poll(session: &Arc<Session>, killed_at: &mut u64) {
 }
 
 async fn check_limit(session: &Session, directory: &Directory, killed_at: &mut u64) {
-    let Some(over) = over_limit(session, directory).await else {
+    let Some(used) = over_limit(session, directory).await else {
         *killed_at = 0;
         return;
     };
-    let runs = session.processes.any_running() || !session.execs.all_running().is_empty();
-    if runs || over.used > *killed_at {
+    let runs = session.processes.any_running() || !session.execs.running().is_empty();
+    if runs || used > *killed_at {
         tracing::info!(
-            session = %session.id, used = over.used, limit = over.limit,
+            session = %session.id, used, limit = directory.limit,
             "workspace quota exceeded: killing the programs of the box"
         );
-        *killed_at = over.used;
+        *killed_at = used;
         kill(session).await;
     }
 }
 
 /// A tree that a box has made unmeasurable counts as over its limit.
-async fn over_limit(session: &Session, directory: &Directory) -> Option<Over> {
+async fn over_limit(session: &Session, directory: &Directory) -> Option<u64> {
     match directory.over_limit(Accuracy::Poll).await {
-        Ok(over) => over,
+        Ok(used) => used,
         Err(WalkError::Cancelled) => None,
         Err(error) => {
             tracing::warn!(session = %session.id, %error, "failed to measure a workspace");
-            let limit = directory.limit?;
-            (!matches!(error, WalkError::Io(_))).then_some(Over {
-                used: u64::MAX,
-                limit,
-            })
+            (!matches!(error, WalkError::Io(_))).then_some(u64::MAX)
         }
     }
 }
@@ -106,10 +101,12 @@ async fn kill(session: &Session) {
         // The daemon that adopts the box polls it.
         return;
     }
-    let _counted = CountKill::begin(&session.quota);
+    // Counted before anything ends, because an end can be seen before the kill returns, and again
+    // afterwards, for programs that were started meanwhile.
+    session.quota.kills.fetch_add(1, Ordering::AcqRel);
     if let Err(error) = session.sandbox.kill_all().await {
         tracing::warn!(session = %session.id, %error, "failed to kill all programs of a box at once");
-        for exec in session.execs.all_running() {
+        for exec in session.execs.running() {
             kill_later(Arc::clone(&exec.control));
         }
         let managed = session.processes.all();
@@ -117,21 +114,5 @@ async fn kill(session: &Session) {
             kill_later(process.control());
         }
     }
-}
-
-/// Counts the kill before anything ends, because an end can be seen before the kill returns, and
-/// again afterwards, for programs that were started meanwhile.
-struct CountKill<'a>(&'a Quota);
-
-impl<'a> CountKill<'a> {
-    fn begin(quota: &'a Quota) -> Self {
-        quota.kills.fetch_add(1, Ordering::AcqRel);
-        Self(quota)
-    }
-}
-
-impl Drop for CountKill<'_> {
-    fn drop(&mut self) {
-        self.0.kills.fetch_add(1, Ordering::AcqRel);
-    }
+    session.quota.kills.fetch_add(1, Ordering::AcqRel);
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use boxwood_api::SessionId;
 use boxwood_backend::{AdoptError, Backend, BoxHandle, KeptProcess, Sandbox};
-use boxwood_ledger::{Lease, Row, State};
+use boxwood_ledger::{Row, State, current_boot};
 use futures_util::future::join_all;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use jiff::Timestamp;
@@ -64,20 +64,27 @@ struct Candidate {
     backend: Arc<dyn Backend>,
 }
 
-/// A running box and its session.
+/// A running box, its session and its programs.
 struct Taken {
-    candidate: Candidate,
     sandbox: Arc<dyn Sandbox>,
     restored: Restored,
     processes: Vec<KeptProcess>,
 }
 
-/// A box that was not adopted.
-struct Refused {
-    candidate: Candidate,
+/// Why a box was not adopted.
+struct Refusal {
     why: String,
     /// Whether a second attempt may succeed: the host may have been too busy.
     again: bool,
+}
+
+impl Refusal {
+    fn final_one(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            again: false,
+        }
+    }
 }
 
 impl Registry {
@@ -88,41 +95,37 @@ impl Registry {
             Vec::new()
         });
         let (candidates, mut lost) = self.candidates(rows).await;
-        let outcomes: Vec<_> = stream::iter(candidates.into_iter().map(take))
+        let attempts = candidates.into_iter().map(async |candidate| {
+            let outcome = take(&candidate).await;
+            (candidate, outcome)
+        });
+        let outcomes: Vec<_> = stream::iter(attempts)
             .buffer_unordered(AT_ONCE)
             .collect()
             .await;
         let mut taken = Vec::new();
-        for mut outcome in outcomes {
-            if let Err(Refused {
-                candidate,
-                again: true,
-                ..
-            }) = outcome
-            {
-                outcome = take(candidate).await;
+        for (candidate, mut outcome) in outcomes {
+            if matches!(outcome, Err(Refusal { again: true, .. })) {
+                outcome = take(&candidate).await;
             }
             match outcome {
-                Ok(one) => taken.push(one),
-                Err(refused) => lost.extend(refused.candidate.row.map(|row| (row, refused.why))),
+                Ok(adopted) => taken.push((candidate, adopted)),
+                Err(refusal) => lost.extend(candidate.row.map(|row| (row, refusal.why))),
             }
         }
         // If two boxes belong to one session, callers know the later one.
-        taken.sort_by_key(|taken| std::cmp::Reverse(taken.restored.incarnation));
+        taken.sort_by_key(|(_, taken)| std::cmp::Reverse(taken.restored.incarnation));
         let mut recovery = Recovery::default();
-        for one in taken {
-            let rebuilt = one.candidate.row.is_none();
-            match self.install(one) {
-                None => {
-                    recovery.adopted += 1;
-                    recovery.rebuilt |= rebuilt;
-                }
-                Some(second) => {
-                    remove(&*second.sandbox).await;
-                    let why = "another box of the same session replaced it".to_owned();
-                    lost.extend(second.candidate.row.map(|row| (row, why)));
-                }
+        for (candidate, taken) in taken {
+            if lock(&self.slots).contains_key(taken.restored.spec.session()) {
+                remove(&*taken.sandbox).await;
+                let why = "another box of the same session replaced it".to_owned();
+                lost.extend(candidate.row.map(|row| (row, why)));
+                continue;
             }
+            recovery.adopted += 1;
+            recovery.rebuilt |= candidate.row.is_none();
+            self.install(candidate, taken);
         }
         for (row, why) in lost {
             recovery.lost.extend(self.strike_off(row, why).await);
@@ -142,14 +145,13 @@ impl Registry {
             .map(|handle| ((handle.backend.clone(), handle.name.clone()), handle))
             .collect();
         let named = |name: &str| backends.iter().find(|backend| backend.name() == name);
-        let here = Lease::here();
         let (mut candidates, mut lost) = (Vec::new(), Vec::new());
         for row in rows {
             let handle = handles.remove(&(row.backend.clone(), row.name.clone()));
             let is_found = handle.is_some();
             let why = match named(&row.backend) {
                 _ if !is_found && row.socket.as_os_str().is_empty() => WENT_ALONG.to_owned(),
-                _ if !is_found && row.lease.boot != here.boot => OTHER_BOOT.to_owned(),
+                _ if !is_found && row.boot != current_boot() => OTHER_BOOT.to_owned(),
                 Some(backend) => {
                     candidates.push(Candidate {
                         handle: handle.unwrap_or_else(|| handle_of(&row)),
@@ -174,20 +176,14 @@ impl Registry {
         (candidates, lost)
     }
 
-    /// Creates the session of the box, unless it exists already.
-    fn install(self: &Arc<Self>, taken: Taken) -> Option<Taken> {
-        let mut slots = lock(&self.slots);
-        if slots.contains_key(taken.restored.spec.session()) {
-            return Some(taken);
-        }
+    /// Creates the session of the box.
+    fn install(self: &Arc<Self>, candidate: Candidate, taken: Taken) {
         let Taken {
-            candidate,
             sandbox,
             restored,
             processes,
         } = taken;
         let (incarnation, created_at) = (restored.incarnation, restored.created_at);
-        let spec_text = serde_json::to_string(&restored.spec_record).unwrap_or_default();
         let parts = Parts {
             incarnation,
             spec: restored.spec,
@@ -198,11 +194,7 @@ impl Registry {
             created_at,
             adopted_at: Some(Timestamp::now()),
         };
-        let session = Arc::new(Session::new(
-            parts,
-            self.events.clone(),
-            self.gate.budget.clone(),
-        ));
+        let session = Arc::new(Session::new(parts, self));
         if let Err(error) = quota::watch(&session, &self.settings) {
             // The session is kept, because removing the box would lose the work in it.
             tracing::error!(session = %session.id, %error, "failed to watch the quota of an adopted box");
@@ -210,34 +202,26 @@ impl Registry {
         let slot = SessionState::Ready {
             session: Arc::clone(&session),
         };
-        slots.insert(session.id.clone(), slot);
-        drop(slots);
-        match candidate.row {
-            Some(row) if row.incarnation == incarnation && row.session == session.id => {
-                self.ledger.adopt(incarnation, Lease::here());
-            }
-            row => {
-                // The name belongs to another session according to the box.
-                if let Some(wrong) = row {
-                    self.ledger.forget(wrong.incarnation);
-                }
-                self.ledger.restore(Row {
-                    incarnation,
-                    session: session.id.clone(),
-                    backend: candidate.handle.backend,
-                    name: candidate.handle.name,
-                    socket: candidate.handle.socket,
-                    spec: spec_text,
-                    lease: Lease::here(),
-                    state: State::Ready,
-                    created_at,
-                });
-            }
+        lock(&self.slots).insert(session.id.clone(), slot);
+        // The box may have another session than its row.
+        if let Some(row) = candidate.row
+            && row.incarnation != incarnation
+        {
+            self.ledger.forget(row.incarnation);
         }
+        self.ledger.restore(Row {
+            incarnation,
+            session: session.id.clone(),
+            backend: candidate.handle.backend,
+            name: candidate.handle.name,
+            socket: candidate.handle.socket,
+            boot: current_boot().to_owned(),
+            state: State::Ready,
+            created_at,
+        });
         programs::adopt(self, &session, processes);
         tracing::info!(session = %session.id, incarnation, "adopted a running box");
         tokio::spawn(watch_box(Arc::downgrade(self), session));
-        None
     }
 
     async fn strike_off(&self, row: Row, why: String) -> Option<Lost> {
@@ -256,47 +240,35 @@ impl Registry {
 }
 
 /// Adopts one box. A backend that hangs or panics costs this box only.
-async fn take(candidate: Candidate) -> Result<Taken, Refused> {
-    let taking = take_over(&*candidate.backend, &candidate.handle);
-    let outcome = timeout(LONGEST, AssertUnwindSafe(taking).catch_unwind()).await;
-    let (why, again) = match outcome {
-        Ok(Ok(Ok((sandbox, restored, processes)))) => {
-            return Ok(Taken {
-                candidate,
-                sandbox,
-                restored,
-                processes,
-            });
-        }
-        Ok(Ok(Err(refused))) => refused,
-        Ok(Err(_panic)) => (
-            "the backend panicked while adopting its box".to_owned(),
-            false,
-        ),
-        Err(_elapsed) => (NO_ANSWER.to_owned(), false),
+async fn take(candidate: &Candidate) -> Result<Taken, Refusal> {
+    let handle = &candidate.handle;
+    let taking = AssertUnwindSafe(take_over(&*candidate.backend, handle)).catch_unwind();
+    let refusal = match timeout(LONGEST, taking).await {
+        Ok(Ok(Ok(taken))) => return Ok(taken),
+        Ok(Ok(Err(refusal))) => refusal,
+        Ok(Err(_panic)) => Refusal::final_one("the backend panicked while adopting its box"),
+        Err(_elapsed) => Refusal::final_one(NO_ANSWER),
     };
-    let BoxHandle { backend, name, .. } = &candidate.handle;
-    tracing::info!(backend, name, why, again, "a box was not adopted");
-    Err(Refused {
-        candidate,
-        why,
-        again,
-    })
+    let BoxHandle { backend, name, .. } = handle;
+    tracing::info!(
+        backend,
+        name,
+        why = refusal.why,
+        again = refusal.again,
+        "a box was not adopted"
+    );
+    Err(refusal)
 }
 
-/// The error is the reason, and whether a second attempt may succeed.
-async fn take_over(
-    backend: &dyn Backend,
-    handle: &BoxHandle,
-) -> Result<(Arc<dyn Sandbox>, Restored, Vec<KeptProcess>), (String, bool)> {
+async fn take_over(backend: &dyn Backend, handle: &BoxHandle) -> Result<Taken, Refusal> {
     let adopted = backend.adopt(handle).await.map_err(|error| match error {
-        AdoptError::Gone => (DIED.to_owned(), false),
-        AdoptError::Unfinished => (UNFINISHED.to_owned(), false),
-        AdoptError::Unsupported => (WENT_ALONG.to_owned(), false),
-        AdoptError::Step { step, source } => (
-            format!("its box could not be adopted: {step}: {source}"),
-            true,
-        ),
+        AdoptError::Gone => Refusal::final_one(DIED),
+        AdoptError::Unfinished => Refusal::final_one(UNFINISHED),
+        AdoptError::Unsupported => Refusal::final_one(WENT_ALONG),
+        AdoptError::Step { step, source } => Refusal {
+            why: format!("its box could not be adopted: {step}: {source}"),
+            again: true,
+        },
     })?;
     let (sandbox, record) = (adopted.sandbox, adopted.record);
     // Opens paths, which may be on a slow disk.
@@ -304,14 +276,20 @@ async fn take_over(
     let why = match restoring.await {
         // The earlier daemon may have frozen it.
         Ok(Ok(restored)) => match sandbox.thaw().await {
-            Ok(()) => return Ok((sandbox, restored, adopted.processes)),
-            Err(error) => format!("its box cannot be woken: {error}"),
+            Ok(()) => {
+                return Ok(Taken {
+                    sandbox,
+                    restored,
+                    processes: adopted.processes,
+                });
+            }
+            Err(error) => format!("its box cannot be thawed: {error}"),
         },
-        Ok(Err(error)) => error.to_string(),
+        Ok(Err(error)) => format!("its record cannot be read: {error}"),
         Err(_panic) => "its record cannot be read".to_owned(),
     };
     remove(&*sandbox).await;
-    Err((why, false))
+    Err(Refusal::final_one(why))
 }
 
 /// Removes a box that no caller can access.

@@ -10,8 +10,7 @@ use boxwood_api::ProcessSpec;
 use boxwood_backend::{KeptProcess, Process};
 use jiff::Timestamp;
 
-use crate::exec::captured;
-use crate::exec::streamed::{self, Resume, Streaming};
+use crate::exec::{captured, streamed};
 use crate::managed::{self, Managed, Start};
 use crate::program::{BootTime, ExecNote, Fact, Files, KillOnDrop, KindNote, Note, wrong};
 use crate::session::registry::Registry;
@@ -21,13 +20,13 @@ pub(crate) fn adopt(registry: &Arc<Registry>, session: &Arc<Session>, kept: Vec<
     let adoption = Adoption { registry, session };
     let mut managed = Vec::new();
     for program in kept {
-        let outcome = match Note::read(&program.note) {
+        let outcome = match serde_json::from_slice(&program.note) {
             Ok(Note::Managed { spec, started_at }) => {
                 managed.push((started_at, spec, program));
                 Ok(())
             }
             Ok(Note::Exec(note)) => adoption.exec(note, program),
-            Err(error) => Err((error, program.process)),
+            Err(error) => Err((error.into(), program.process)),
         };
         adoption.kill_unknown(outcome);
     }
@@ -75,11 +74,15 @@ impl Adoption<'_> {
             quota_kills: session.quota.kill_count(),
             process: program.process,
             files,
-            permit: self.registry.gate.adopted_process(session.incarnation),
-            limits: self.registry.settings.replay,
+            permit: self
+                .registry
+                .gate
+                .processes
+                .take_anyway(session.incarnation),
+            replay_bytes: self.registry.settings.replay.bytes,
         };
-        let managed = managed::adopt(session, start, &facts);
-        session.processes.adopt(Arc::clone(&managed));
+        let managed = managed::follow_process(session, start, &facts);
+        session.processes.insert(Arc::clone(&managed));
         if let Some(previous) = previous {
             self.end(previous);
         }
@@ -108,26 +111,11 @@ impl Adoption<'_> {
             .fetch_max(note.exec_id + 1, Ordering::Relaxed);
         let ago = BootTime::now().since(note.began);
         let mut record = ExecRecord::continued(note.exec_id, Lease::new(session), ago);
-        let unkillable = {
-            let (registry, session) = (Arc::clone(registry), Arc::clone(session));
-            move || registry.close_unkillable(&session)
-        };
         match note.kind {
-            KindNote::Captured => {
-                captured::adopt(record, note, program, &registry.room(), unkillable)
-            }
-            KindNote::Live { stdio, resumable } => {
-                record.hold_permit(registry.gate.adopted_streamed(session.incarnation));
-                let how = Streaming {
-                    stdio: stdio.stdio(),
-                    resume: if resumable {
-                        Resume::Allowed
-                    } else {
-                        Resume::Never
-                    },
-                    limits: registry.settings.replay,
-                };
-                streamed::adopt(record, note, how, program, unkillable)
+            KindNote::Captured => captured::adopt(record, note, program, registry),
+            KindNote::Live(streaming) => {
+                record.hold_permit(registry.gate.streamed.take_anyway(session.incarnation));
+                streamed::adopt(record, note, streaming, program, registry)
             }
         }
     }

@@ -2,13 +2,12 @@
 //!
 //! Contains nothing that changes with single commands; programs have notes of their own.
 
+use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use boxwood_policy::{
-    AdmittedSpec, FileIdentity, MountRecord, OpenedPath, PathRecord, RecordError, SpecRecord,
-};
+use boxwood_policy::{AdmittedSpec, FileIdentity, MountRecord, OpenedPath, PathRecord, SpecRecord};
 use jiff::Timestamp;
 use rustix::fs::{
     AtFlags, CWD, MemfdFlags, Mode, OFlags, ResolveFlags, StatxFlags, memfd_create, openat2, statx,
@@ -37,17 +36,9 @@ pub(crate) struct Restored {
     pub(crate) mounts: Mounts,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RestoreError {
-    #[error("its record cannot be read: {0}")]
-    Unreadable(#[from] serde_json::Error),
-    #[error("{0}")]
-    Record(#[from] RecordError),
-}
-
 impl Restored {
     /// Opens paths, which may take a while.
-    pub(crate) fn from_bytes(record: &[u8]) -> Result<Self, RestoreError> {
+    pub(crate) fn from_bytes(record: &[u8]) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let record: SessionRecord = serde_json::from_slice(record)?;
         Ok(Self {
             incarnation: record.incarnation,
@@ -114,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_leads_where_it_led_is_the_same_file_again() {
+    fn an_unchanged_path_is_reopened_as_the_same_file() {
         let place = tempfile::tempdir().expect("a directory");
         let record = record_of(place.path());
         let again = reopen(&record).expect("descriptors");
@@ -122,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_leads_elsewhere_is_no_file_that_anybody_could_ask_for() {
+    fn a_changed_path_is_reopened_as_a_file_that_equals_no_other() {
         let place = tempfile::tempdir().expect("a directory");
         let (dir, other) = (place.path().join("dir"), place.path().join("other"));
         for path in [&dir, &other] {

@@ -2,7 +2,7 @@
 
 use boxwood_api::SessionId;
 
-use crate::SessionError;
+use crate::{Result, SessionError};
 
 /// The box of a hosted server has its secrets, and the tool filter is outside of it. A caller that
 /// could run a command there would get the secrets and bypass the filter.
@@ -28,7 +28,7 @@ impl Access {
     }
 
     /// Fails if the caller may not use or create the session.
-    pub(crate) fn check(self, session: &SessionId, is_hosted: bool) -> Result<(), SessionError> {
+    pub(crate) fn check(self, session: &SessionId, is_hosted: bool) -> Result<()> {
         if self.includes(is_hosted) {
             return Ok(());
         }

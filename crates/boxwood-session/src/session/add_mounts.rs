@@ -4,82 +4,67 @@
 
 use std::sync::Arc;
 
-use boxwood_policy::AdmittedSpec;
-
-use crate::SessionError;
-use crate::session::mounts::RequestMounts;
+use crate::session::mounts::SessionRequest;
 use crate::session::registry::{Found, Registry};
 use crate::session::{Ending, Lease, Session};
+use crate::{Result, SessionError};
 
-impl Registry {
-    /// Returns true if the session has all mounts of the request, or its box can add them.
-    pub(crate) fn has_or_can_add(
-        session: &Session,
-        spec: &AdmittedSpec,
-        request_mounts: &RequestMounts,
-    ) -> bool {
-        session.mounts.has_all(&session.spec, spec, request_mounts)
-            || (session.mounts.may_grow() && session.backend.capabilities().live_mounts)
+impl Session {
+    pub(crate) fn has_all_mounts(&self, request: &SessionRequest) -> bool {
+        self.mounts.has_all(&self.spec, request)
     }
 
+    pub(crate) fn can_add_mounts(&self) -> bool {
+        self.mounts.may_grow() && self.backend.capabilities().live_mounts
+    }
+}
+
+impl Registry {
     /// Closes an idle session whose box cannot add the mounts of a request, or differs from its profile
     /// by now, so that it is recreated.
     pub(crate) fn recreate(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        spec: &AdmittedSpec,
-        request_mounts: &RequestMounts,
+        request: &SessionRequest,
         why: &str,
     ) -> Found {
-        let mounts = session.mounts.together(&session.spec, spec, request_mounts);
+        let mounts = session.mounts.together(&session.spec, request);
         let mut start_as = session.spec.with_mounts(mounts);
-        if session.spec.drifted_from(spec).is_some() {
-            start_as = start_as.brought_up_to_date(spec);
+        if session.spec.drifted_from(&request.spec).is_some() {
+            start_as = start_as.brought_up_to_date(&request.spec);
         }
         tracing::info!(session = %session.id, why, "recreating an idle box");
         // Checked again under the lock, because it may be in use by now.
         self.close_if(session, Ending::Asked, why, Session::is_idle);
         Found::Recreate(self.closing(&session.id), Arc::new(start_as))
     }
+}
 
-    /// Adds the mounts of `spec` to the leased session if its box supports it.
-    pub(crate) async fn add_mounts_to(
-        self: &Arc<Self>,
-        lease: Lease,
-        spec: &Arc<AdmittedSpec>,
-        request_mounts: &Arc<RequestMounts>,
-    ) -> Result<Lease, SessionError> {
-        let session = &lease.session;
-        if session.mounts.has_all(&session.spec, spec, request_mounts)
-            || !session.mounts.may_grow()
-            || !session.backend.capabilities().live_mounts
-        {
-            return Ok(lease);
+impl Lease {
+    /// Adds the mounts of the request to the session if its box supports it.
+    pub(crate) async fn with_mounts(self, request: &Arc<SessionRequest>) -> Result<Self> {
+        if self.session.has_all_mounts(request) || !self.session.can_add_mounts() {
+            return Ok(self);
         }
-        let (spec, request_mounts) = (Arc::clone(spec), Arc::clone(request_mounts));
-        let ledger = self.ledger.clone();
+        let request = Arc::clone(request);
         // In a task, so that a mount is recorded even if the caller disconnects.
         let joining = tokio::spawn(async move {
-            let session = &lease.session;
+            let session = &self.session;
             let (living, sandbox) = (&session.spec, &*session.sandbox);
-            let joined = session
-                .mounts
-                .join(sandbox, living, &spec, &request_mounts)
-                .await;
+            let joined = session.mounts.join(sandbox, living, &request).await;
             // Also after a failure, because some mounts may have been added.
             if let Err(error) = session.write_record().await {
                 tracing::warn!(session = %session.id, %error, "failed to record the new mounts of a box; they are lost after a restart");
             }
-            ledger.update_spec(session.incarnation, session.spec_text());
             joined
                 .map_err(|source| {
                     tracing::warn!(session = %session.id, error = %source, "failed to add a mount to a running box");
                     session.mount_failed(source)
                 })
-                .map(|()| lease)
+                .map(|()| self)
         });
-        joining.await.unwrap_or(Err(SessionError::Internal {
-            step: "adding mounts to a running box",
-        }))
+        joining.await.unwrap_or(Err(SessionError::internal(
+            "adding mounts to a running box",
+        )))
     }
 }

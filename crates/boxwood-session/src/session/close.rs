@@ -14,12 +14,12 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::SessionError;
 use crate::session::activity::{Use, lock};
 use crate::session::registry::Registry;
 use crate::session::state::{Close, SessionState, Settle, Settled, settled};
 use crate::session::{Ending, Handle, Session};
 use crate::settings::ShutdownBoxes;
+use crate::{Result, SessionError};
 
 /// Grace period of managed processes when their session is removed. Short, because the caller waits.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
@@ -27,12 +27,7 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 const SHUTDOWN: &str = "the daemon shuts down";
 
 impl Registry {
-    pub(crate) async fn delete<'a>(
-        self: &Arc<Self>,
-        handle: impl Into<Handle<'a>>,
-        why: &str,
-    ) -> Result<(), SessionError> {
-        let handle = handle.into();
+    pub(crate) async fn delete(self: &Arc<Self>, handle: Handle<'_>, why: &str) -> Result<()> {
         let started = match self.begin_close(handle, why, |_| true)? {
             None if self.is_detached(handle.id) => return Err(SessionError::ShuttingDown),
             None => return Err(self.missing(handle)),
@@ -46,11 +41,7 @@ impl Registry {
         };
         // The start ends with a removal or with an error. Nothing is left in either case.
         let _ = settled(started).await;
-        let closed = match lock(&self.slots).get(handle.id) {
-            Some(SessionState::Closing { closed }) => closed.clone(),
-            Some(_) | None => return Ok(()),
-        };
-        settled(closed).await
+        settled(self.closing(handle.id)).await
     }
 
     /// Closes this session if it is still the one in its slot and `wanted` returns true under the lock.
@@ -95,19 +86,18 @@ impl Registry {
         handle: Handle<'_>,
         why: &str,
         wanted: impl FnOnce(&Arc<Session>) -> bool,
-    ) -> Result<Option<Close<Arc<Session>>>, SessionError> {
+    ) -> Result<Option<Close<Arc<Session>>>> {
         let mut slots = lock(&self.slots);
-        if let Some(error) = self.barred(handle, slots.get(handle.id)) {
-            return Err(error);
-        }
+        self.check_access(handle, slots.get(handle.id))?;
         let Some(slot) = slots.get_mut(handle.id) else {
             return Ok(None);
         };
         Ok(match slot {
-            SessionState::Ready { session } if session.is_detached() || !handle.means(session) => {
+            SessionState::Ready { session }
+                if session.is_detached() || !handle.means(session) || !wanted(session) =>
+            {
                 None
             }
-            SessionState::Ready { session } if !wanted(session) => None,
             // A session with a certain incarnation is not still to be started.
             SessionState::Starting { .. } if handle.incarnation.is_some() => None,
             _ => Some(slot.close(why)),
@@ -130,9 +120,9 @@ impl Registry {
         let registry = Arc::clone(self);
         tokio::spawn(async move {
             let stopping = AssertUnwindSafe(stop_session(&session, ending)).catch_unwind();
-            let outcome = stopping.await.unwrap_or(Err(SessionError::Internal {
-                step: "removing the box (the backend panicked)",
-            }));
+            let outcome = stopping.await.unwrap_or(Err(SessionError::internal(
+                "removing the box (the backend panicked)",
+            )));
             if let Err(error) = &outcome {
                 tracing::error!(session = %session.id, %error, "failed to remove the box of a session");
             }
@@ -170,7 +160,7 @@ impl Registry {
             }
             // Errors have been logged; the shutdown continues.
             join_all(starting.into_iter().map(settled)).await;
-            join_all(going.iter().map(|id| self.delete(id, SHUTDOWN))).await;
+            join_all(going.iter().map(|id| self.delete(id.into(), SHUTDOWN))).await;
         }
         self.backends.shutdown().await;
         self.ledger.close().await;
@@ -209,7 +199,7 @@ fn lives_on(session: &Session, boxes: ShutdownBoxes) -> bool {
     wanted && session.backend.capabilities().adoption && session.sandbox.is_alive()
 }
 
-async fn stop_session(session: &Session, ending: Ending) -> Result<(), SessionError> {
+async fn stop_session(session: &Session, ending: Ending) -> Result<()> {
     let processes = session.processes.all();
     let _attended = Use::attended(&session.activity);
     if ending == Ending::Asked {

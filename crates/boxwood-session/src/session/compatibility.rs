@@ -24,13 +24,9 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "callers pass temporary values"
-    )]
-    fn values<T: PartialEq + Display>(&mut self, field: Field, living: T, asked: T) {
+    fn values<T: PartialEq + Display>(&mut self, field: Field, living: &T, asked: &T) {
         if living != asked {
-            self.differs(field, &living);
+            self.differs(field, living);
         }
     }
 
@@ -53,25 +49,25 @@ pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> O
         asked: asked.asked(),
         found: None,
     };
-    fields.values(Field::Network, living.network(), asked.network());
+    fields.values(Field::Network, &living.network(), &asked.network());
     // An image name may refer to another image by now, which the caller did not ask for.
     if living.image() != asked.image() {
-        fields.values(Field::Image, living.image_text(), asked.image_text());
+        fields.values(Field::Image, &living.image_text(), &asked.image_text());
     }
-    fields.values(Field::ImageText, living.image_text(), asked.image_text());
-    fields.values(Field::HostPath, path(living), path(asked));
+    fields.values(Field::ImageText, &living.image_text(), &asked.image_text());
+    fields.values(Field::HostPath, &path(living), &path(asked));
     let (mode, wanted_mode) = (living.host_path_mode(), asked.host_path_mode());
-    fields.values(Field::HostPathMode, mode, wanted_mode);
-    fields.values(Field::MountPath, living.mount_path(), asked.mount_path());
-    fields.values(Field::Persistent, living.persistent(), asked.persistent());
-    fields.values(Field::Cpus, cpus(limits.cpus), cpus(wanted.cpus));
-    fields.values(Field::MemoryMb, limits.memory_mb, wanted.memory_mb);
-    fields.values(Field::PidsLimit, limits.pids, wanted.pids);
+    fields.values(Field::HostPathMode, &mode, &wanted_mode);
+    fields.values(Field::MountPath, &living.mount_path(), &asked.mount_path());
+    fields.values(Field::Persistent, &living.persistent(), &asked.persistent());
+    fields.values(Field::Cpus, &cpus(limits.cpus), &cpus(wanted.cpus));
+    fields.values(Field::MemoryMb, &limits.memory_mb, &wanted.memory_mb);
+    fields.values(Field::PidsLimit, &limits.pids, &wanted.pids);
     let (read_only, wanted_read_only) = (living.read_only_root(), asked.read_only_root());
-    fields.values(Field::ReadOnlyRootfs, read_only, wanted_read_only);
+    fields.values(Field::ReadOnlyRootfs, &read_only, &wanted_read_only);
     let (quota, wanted_quota) = (limits.workspace_quota_mb, wanted.workspace_quota_mb);
-    fields.values(Field::WorkspaceQuotaMb, quota, wanted_quota);
-    fields.values(Field::Profile, living.profile(), asked.profile());
+    fields.values(Field::WorkspaceQuotaMb, &quota, &wanted_quota);
+    fields.values(Field::Profile, &living.profile(), &asked.profile());
     let (mounts, wanted_mounts) = (made_with(living), made_with(asked));
     if !same_mounts(&mounts, &wanted_mounts) {
         fields.differs(Field::ExtraMounts, &mounts_text(&mounts));

@@ -6,18 +6,14 @@ use boxwood_api::{
 };
 use boxwood_backend::{FileAnswer, FileCall, FileTool, FileToolAnswer};
 
-use crate::{SessionError, Sessions};
+use crate::{Result, SessionError, Sessions};
 
 const MISMATCH: SessionError = SessionError::Internal {
     step: "matching the answer of a file operation to its request",
 };
 
 impl Sessions {
-    pub async fn read_text(
-        &self,
-        id: &SessionId,
-        request: ReadTextRequest,
-    ) -> Result<TextSlice, SessionError> {
+    pub async fn read_text(&self, id: &SessionId, request: ReadTextRequest) -> Result<TextSlice> {
         match self.file_tool(id, FileTool::Read(request)).await? {
             FileToolAnswer::Read(slice) => Ok(slice),
             _ => Err(MISMATCH),
@@ -28,51 +24,35 @@ impl Sessions {
         &self,
         id: &SessionId,
         request: WriteTextRequest,
-    ) -> Result<WrittenText, SessionError> {
+    ) -> Result<WrittenText> {
         match self.file_tool(id, FileTool::Write(request)).await? {
             FileToolAnswer::Write(written) => Ok(written),
             _ => Err(MISMATCH),
         }
     }
 
-    pub async fn edit_text(
-        &self,
-        id: &SessionId,
-        request: EditTextRequest,
-    ) -> Result<EditedText, SessionError> {
+    pub async fn edit_text(&self, id: &SessionId, request: EditTextRequest) -> Result<EditedText> {
         match self.file_tool(id, FileTool::Edit(request)).await? {
             FileToolAnswer::Edit(edited) => Ok(edited),
             _ => Err(MISMATCH),
         }
     }
 
-    pub async fn glob(
-        &self,
-        id: &SessionId,
-        request: GlobRequest,
-    ) -> Result<GlobMatches, SessionError> {
+    pub async fn glob(&self, id: &SessionId, request: GlobRequest) -> Result<GlobMatches> {
         match self.file_tool(id, FileTool::Glob(request)).await? {
             FileToolAnswer::Glob(matches) => Ok(matches),
             _ => Err(MISMATCH),
         }
     }
 
-    pub async fn grep(
-        &self,
-        id: &SessionId,
-        request: GrepRequest,
-    ) -> Result<GrepMatches, SessionError> {
+    pub async fn grep(&self, id: &SessionId, request: GrepRequest) -> Result<GrepMatches> {
         match self.file_tool(id, FileTool::Grep(request)).await? {
             FileToolAnswer::Grep(matches) => Ok(matches),
             _ => Err(MISMATCH),
         }
     }
 
-    async fn file_tool(
-        &self,
-        id: &SessionId,
-        tool: FileTool,
-    ) -> Result<FileToolAnswer, SessionError> {
+    async fn file_tool(&self, id: &SessionId, tool: FileTool) -> Result<FileToolAnswer> {
         match self.file(id, FileCall::Tool(tool)).await? {
             FileAnswer::Tool(answer) => Ok(answer),
             _ => Err(MISMATCH),

@@ -10,15 +10,13 @@ use std::time::Duration;
 
 use boxwood_api::{EventKind, SessionId};
 use boxwood_backend::Sandbox;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 
-use crate::SessionError;
 use crate::events::Events;
+use crate::session::reaper::MIN_PAUSE;
 use crate::session::registry::Registry;
 use crate::session::{Lease, Session};
-
-/// Minimum interval of the scan.
-const SHORTEST_NAP: Duration = Duration::from_millis(10);
+use crate::{Result, SessionError};
 
 /// Whether the box of one session is frozen.
 pub(crate) struct FreezeState {
@@ -54,7 +52,7 @@ impl FreezeState {
 
     /// Thaws the box. The caller has counted itself as a user and stays one while the box must not be
     /// frozen. Costs nothing if the box is not frozen.
-    pub(crate) async fn thaw(&self) -> Result<(), SessionError> {
+    pub(crate) async fn thaw(&self) -> Result<()> {
         fence(Ordering::SeqCst);
         if !self.maybe.load(Ordering::SeqCst) {
             return Ok(());
@@ -115,7 +113,7 @@ impl FreezeState {
 
 impl Lease {
     /// Thaws the box and keeps it running while the lease exists.
-    pub(crate) async fn awake(self) -> Result<Self, SessionError> {
+    pub(crate) async fn awake(self) -> Result<Self> {
         self.session.activity.freeze_state.thaw().await?;
         Ok(self)
     }
@@ -123,45 +121,43 @@ impl Lease {
 
 /// Freezes idle boxes until the registry is dropped.
 pub(crate) async fn run(registry: Weak<Registry>) {
-    while let Some(next_scan) = scan(&registry) {
-        sleep_until(next_scan).await;
+    while let Some(pause) = scan(&registry) {
+        sleep(pause.max(MIN_PAUSE)).await;
     }
 }
 
 /// Returns the time until the next scan, or `None` if no session can ever be frozen.
-fn scan(registry: &Weak<Registry>) -> Option<Instant> {
+fn scan(registry: &Weak<Registry>) -> Option<Duration> {
     let registry = registry.upgrade()?;
-    let shortest = registry.settings.shortest_freeze_after()?;
-    let now = Instant::now();
     // A session that is created or used after this scan cannot be due before that.
-    let mut next_scan = now.checked_add(shortest)?;
+    let mut pause = registry.settings.shortest_freeze_after()?;
     for session in registry.ready() {
-        match due_in(&registry, &session, now) {
+        match due_in(&registry, &session) {
             Some(Duration::ZERO) => {
                 let registry = Arc::clone(&registry);
                 // In a task, so that a slow box does not delay the others.
                 tokio::spawn(async move {
                     let is_due = || {
-                        due_in(&registry, &session, Instant::now()) == Some(Duration::ZERO)
+                        due_in(&registry, &session) == Some(Duration::ZERO)
                             && session.sandbox.is_alive()
                     };
                     session.activity.freeze_state.freeze(is_due).await;
                 });
             }
-            Some(rest) => next_scan = next_scan.min(now + rest),
+            Some(rest) => pause = pause.min(rest),
             None => {}
         }
     }
-    Some(next_scan.max(now + SHORTEST_NAP))
+    Some(pause)
 }
 
 /// Time until a session is frozen; `None` if it is in use or has no running process.
-fn due_in(registry: &Registry, session: &Session, now: Instant) -> Option<Duration> {
+fn due_in(registry: &Registry, session: &Session) -> Option<Duration> {
     let after = registry.settings.freeze_after(session.spec.profile())?;
     let activity = &session.activity;
     if activity.is_running() || activity.is_attended() || activity.freeze_state.is_frozen() {
         return None;
     }
-    let idle = now.saturating_duration_since(activity.idle_since());
+    let idle = Instant::now().saturating_duration_since(activity.idle_since());
     Some(after.saturating_sub(idle))
 }

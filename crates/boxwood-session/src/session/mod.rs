@@ -14,6 +14,7 @@ pub(crate) mod start;
 pub(crate) mod state;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,7 +26,6 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::SessionError;
 use crate::admission::{Budget, RunPermit};
 use crate::events::Events;
 use crate::exec::table::ExecTable;
@@ -37,6 +37,8 @@ use crate::session::access::Access;
 use crate::session::activity::{Activity, Use};
 use crate::session::freeze::FreezeState;
 use crate::session::mounts::Mounts;
+use crate::session::registry::Registry;
+use crate::{Result, SessionError};
 
 /// A session id, with a certain incarnation if the caller requested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +115,8 @@ pub(crate) struct Parts {
 }
 
 impl Session {
-    pub(crate) fn new(parts: Parts, events: Events, budget: Budget) -> Self {
+    pub(crate) fn new(parts: Parts, registry: &Registry) -> Self {
+        let events = registry.events.clone();
         let freeze_state = FreezeState::of(parts.spec.session(), &parts.sandbox, &events);
         Self {
             id: parts.spec.session().clone(),
@@ -125,7 +128,7 @@ impl Session {
             activity: Arc::new(Activity::new(freeze_state)),
             processes: ProcessTable::default(),
             execs: ExecTable::default(),
-            budget,
+            budget: registry.gate.budget.clone(),
             read_rate: ReadRate::default(),
             quota: Quota::default(),
             events,
@@ -183,6 +186,12 @@ impl Session {
         }
     }
 
+    /// Error for a program whose journals could not be created.
+    pub(crate) fn not_kept(&self, source: io::Error) -> SessionError {
+        let step = "creating its journals".to_owned();
+        self.spawn_failed(SpawnError::Step { step, source })
+    }
+
     pub(crate) fn file_failed(&self, error: FileError) -> SessionError {
         match error {
             FileError::Gone => self.gone(),
@@ -202,16 +211,8 @@ impl Session {
         }
     }
 
-    /// The current spec for the ledger.
-    pub(crate) fn spec_text(&self) -> String {
-        let (mounts, _) = self.mounts.record();
-        let now = self.spec_record.with_mounts(mounts);
-        // Cannot fail, because the same value was serialised at creation.
-        serde_json::to_string(&now).unwrap_or_default()
-    }
-
     /// Writes the record that the box keeps for the next daemon.
-    pub(crate) async fn write_record(&self) -> Result<(), SessionError> {
+    pub(crate) async fn write_record(&self) -> Result<()> {
         let _alone = self.writing_record.lock().await;
         let (mounts, joined) = self.mounts.record();
         let record = SessionRecord {
@@ -221,9 +222,8 @@ impl Session {
             mounts,
             joined,
         };
-        let record = serde_json::to_vec(&record).map_err(|_| SessionError::Internal {
-            step: "serialising the record of a box",
-        })?;
+        let record = serde_json::to_vec(&record)
+            .map_err(|_| SessionError::internal("serialising the record of a box"))?;
         self.sandbox
             .remember(&record)
             .await
@@ -299,7 +299,12 @@ impl Session {
         SessionDetail {
             managed_process: main.cloned(),
             managed_processes,
-            execs: self.execs.running(),
+            execs: self
+                .execs
+                .running()
+                .iter()
+                .map(|exec| exec.info())
+                .collect(),
             ..self.outline()
         }
     }

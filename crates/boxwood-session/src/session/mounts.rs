@@ -2,8 +2,8 @@
 //!
 //! Policy has decided which mounts are allowed and which can be added later.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use boxwood_backend::{MountError, Sandbox};
 use boxwood_policy::{
@@ -17,73 +17,61 @@ use crate::session::activity::lock;
 /// number the box is treated as one that cannot add mounts.
 const MOST_JOINED: usize = 512;
 
-/// The inode number is not reused, because the descriptor in the mount, or the box, holds the file.
-type Identity = Option<FileIdentity>;
-
-fn identity(mount: &AdmittedMount) -> Identity {
-    identify(mount.source())
-}
-
 /// A mount and the file it shows.
 #[derive(Clone)]
 struct Known {
     mount: AdmittedMount,
-    identity: Identity,
+    /// The inode number is not reused, because the descriptor in the mount, or the box, holds the file.
+    identity: Option<FileIdentity>,
 }
 
 impl Known {
     fn new(mount: AdmittedMount) -> Self {
         Self {
-            identity: identity(&mount),
+            identity: identify(mount.source()),
             mount,
         }
     }
 
+    fn path(&self) -> &str {
+        self.mount.mount_path()
+    }
+
     fn is_same(&self, other: &Self) -> bool {
-        self.mount.mount_path() == other.mount.mount_path()
+        self.path() == other.path()
             && self.mount.mode() == other.mount.mode()
             && self.identity == other.identity
             && self.mount.source().real_path == other.mount.source().real_path
     }
 
     fn is_below(&self, other: &Self) -> bool {
-        let rest = self
-            .mount
-            .mount_path()
-            .strip_prefix(other.mount.mount_path());
+        let rest = self.path().strip_prefix(other.path());
         rest.is_some_and(|rest| rest.starts_with('/'))
     }
 }
 
-/// The mounts of one request that can be added. Their files are identified once, outside of any lock.
-pub(crate) struct RequestMounts {
-    identities: Vec<Identity>,
+/// A request for a session. The files of mounts that can be added are identified once, outside of any
+/// lock.
+pub(crate) struct SessionRequest {
+    pub(crate) spec: Arc<AdmittedSpec>,
+    identities: Vec<Option<FileIdentity>>,
 }
 
-impl RequestMounts {
-    pub(crate) fn by(spec: &AdmittedSpec) -> Self {
-        let joining = spec
-            .extra_mounts()
-            .iter()
-            .filter(|mount| mount.joining() == Joining::Living);
+impl SessionRequest {
+    pub(crate) fn new(spec: &Arc<AdmittedSpec>) -> Self {
+        let mounts = spec.extra_mounts().iter();
+        let joining = mounts.filter(|mount| mount.joining() == Joining::Living);
         Self {
-            identities: joining.map(identity).collect(),
+            identities: joining.map(|mount| identify(mount.source())).collect(),
+            spec: Arc::clone(spec),
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.identities.is_empty()
-    }
-
-    fn at_places_in(&self, living: &AdmittedSpec, spec: &AdmittedSpec) -> Vec<Known> {
-        let mounts = spec.joining(living).into_iter();
-        mounts
-            .zip(&self.identities)
-            .map(|(mount, identity)| Known {
-                mount,
-                identity: *identity,
-            })
-            .collect()
+    fn mounts_in(&self, living: &AdmittedSpec) -> Vec<Known> {
+        let mounts = self.spec.joining(living).into_iter();
+        let identified = mounts.zip(self.identities.iter().copied());
+        let known = identified.map(|(mount, identity)| Known { mount, identity });
+        known.collect()
     }
 }
 
@@ -138,17 +126,8 @@ impl Mounts {
         present.iter().map(|known| known.mount.clone()).collect()
     }
 
-    pub(crate) fn has_all(
-        &self,
-        living: &AdmittedSpec,
-        spec: &AdmittedSpec,
-        request_mounts: &RequestMounts,
-    ) -> bool {
-        request_mounts.is_empty()
-            || self
-                .missing(&request_mounts.at_places_in(living, spec))
-                .next()
-                .is_none()
+    pub(crate) fn has_all(&self, living: &AdmittedSpec, request: &SessionRequest) -> bool {
+        request.identities.is_empty() || self.missing(request.mounts_in(living)).is_empty()
     }
 
     pub(crate) fn may_grow(&self) -> bool {
@@ -159,11 +138,10 @@ impl Mounts {
     pub(crate) fn together(
         &self,
         living: &AdmittedSpec,
-        spec: &AdmittedSpec,
-        request_mounts: &RequestMounts,
+        request: &SessionRequest,
     ) -> Vec<AdmittedMount> {
         let mut all = lock(&self.present).clone();
-        for new in request_mounts.at_places_in(living, spec) {
+        for new in request.mounts_in(living) {
             put(&mut all, new);
         }
         all.into_iter().map(|known| known.mount).collect()
@@ -174,14 +152,10 @@ impl Mounts {
         &self,
         sandbox: &dyn Sandbox,
         living: &AdmittedSpec,
-        spec: &AdmittedSpec,
-        request_mounts: &RequestMounts,
+        request: &SessionRequest,
     ) -> Result<(), MountError> {
         let _alone = self.joining.lock().await;
-        let new: Vec<Known> = self
-            .missing(&request_mounts.at_places_in(living, spec))
-            .cloned()
-            .collect();
+        let new = self.missing(request.mounts_in(living));
         for known in self.with_hidden(new) {
             sandbox.mount(&known.mount).await?;
             self.joined.fetch_add(1, Ordering::AcqRel);
@@ -195,11 +169,10 @@ impl Mounts {
         Ok(())
     }
 
-    fn missing<'a>(&self, wanted: &'a [Known]) -> impl Iterator<Item = &'a Known> + use<'a> {
-        let present = lock(&self.present).clone();
+    fn missing(&self, mut wanted: Vec<Known>) -> Vec<Known> {
+        let present = lock(&self.present);
+        wanted.retain(|wanted| !present.iter().any(|known| known.is_same(wanted)));
         wanted
-            .iter()
-            .filter(move |wanted| !present.iter().any(|known| known.is_same(wanted)))
     }
 
     /// Includes existing mounts that new ones would hide; they are mounted again on top.
@@ -207,10 +180,7 @@ impl Mounts {
         let hidden: Vec<Known> = lock(&self.present)
             .iter()
             .filter(|known| new.iter().any(|new| known.is_below(new)))
-            .filter(|known| {
-                !new.iter()
-                    .any(|new| new.mount.mount_path() == known.mount.mount_path())
-            })
+            .filter(|known| !new.iter().any(|new| new.path() == known.path()))
             .cloned()
             .collect();
         new.extend(hidden);
@@ -221,14 +191,11 @@ impl Mounts {
 
 /// The latest mount at a path is the visible one.
 fn put(present: &mut Vec<Known>, new: Known) {
-    present.retain(|known| known.mount.mount_path() != new.mount.mount_path());
+    present.retain(|known| known.path() != new.path());
     present.push(new);
     outer_first(present);
 }
 
 fn outer_first(mounts: &mut [Known]) {
-    mounts.sort_by(|one, other| {
-        let (one, other) = (one.mount.mount_path(), other.mount.mount_path());
-        one.split('/').cmp(other.split('/'))
-    });
+    mounts.sort_by(|one, other| one.path().split('/').cmp(other.path().split('/')));
 }

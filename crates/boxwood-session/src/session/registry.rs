@@ -15,16 +15,15 @@ use tokio::sync::watch;
 use crate::admission::Gate;
 use crate::backends::Backends;
 use crate::events::Events;
-use crate::exec::captured::Room;
 use crate::exec::table;
 use crate::session::access::Access;
 use crate::session::activity::lock;
 use crate::session::compatibility::first_difference;
-use crate::session::mounts::RequestMounts;
+use crate::session::mounts::SessionRequest;
 use crate::session::state::{SessionState, Settled, settled};
 use crate::session::{Handle, Lease, Session};
 use crate::warm_pool::Warm;
-use crate::{SessionError, Settings};
+use crate::{Result, SessionError, Settings};
 
 pub(crate) struct Registry {
     pub(crate) backends: Backends,
@@ -67,37 +66,23 @@ impl Registry {
         }
     }
 
-    /// Limits of one captured exec.
-    pub(crate) fn room(&self) -> Room {
-        Room {
-            capture_bytes: self.settings.capture_bytes,
-            budget: self.gate.budget.clone(),
-        }
-    }
-
     /// Returns the session with that name, and creates it if it is missing and no certain incarnation
     /// is requested. Callers that arrive while it is being created share the creation and its error.
     pub(crate) async fn get_or_create(
         self: &Arc<Self>,
         spec: &Arc<AdmittedSpec>,
-        incarnation: Option<u64>,
-        access: Access,
-    ) -> Result<Lease, SessionError> {
+        handle: Handle<'_>,
+    ) -> Result<Lease> {
         self.backends.check(spec.backend().unwrap_or_default())?;
-        let handle = Handle {
-            id: spec.session(),
-            incarnation,
-            access,
-        };
-        let request_mounts = Arc::new(RequestMounts::by(spec));
+        let request = Arc::new(SessionRequest::new(spec));
         let mut start_as = Arc::clone(spec);
         let mut retried = false;
         loop {
-            match self.look_up_or_start(spec, handle, &request_mounts, &start_as)? {
+            match self.look_up_or_start(&request, handle, &start_as)? {
                 Found::Lease(lease) => {
                     let session = Arc::clone(&lease.session);
                     let joined = match lease.awake().await {
-                        Ok(lease) => self.add_mounts_to(lease, spec, &request_mounts).await,
+                        Ok(lease) => lease.with_mounts(&request).await,
                         Err(error) => Err(error),
                     };
                     match joined {
@@ -127,26 +112,21 @@ impl Registry {
         }
     }
 
-    /// A missing session is started with `start_as`, which differs from `spec` if the session was
+    /// A missing session is started with `start_as`, which differs from the requested spec if the session was
     /// closed to add mounts.
     fn look_up_or_start(
         self: &Arc<Self>,
-        spec: &Arc<AdmittedSpec>,
+        request: &SessionRequest,
         handle: Handle<'_>,
-        request_mounts: &RequestMounts,
         start_as: &Arc<AdmittedSpec>,
-    ) -> Result<Found, SessionError> {
-        let Handle {
-            id,
-            incarnation,
-            access,
-        } = handle;
+    ) -> Result<Found> {
+        let (id, incarnation) = (handle.id, handle.incarnation);
         let mut slots = lock(&self.slots);
         if self.shutting_down.load(Ordering::Acquire) {
             return Err(SessionError::ShuttingDown);
         }
         if let Some(is_hosted) = slots.get(id).and_then(is_hosted) {
-            access.check(id, is_hosted)?;
+            handle.access.check(id, is_hosted)?;
         }
         match slots.get(id) {
             Some(SessionState::Ready { session }) if !handle.means(session) => {
@@ -157,26 +137,28 @@ impl Registry {
                 drop(slots);
                 Ok(Found::Wait(self.close_dead(&dead)))
             }
-            Some(SessionState::Ready { session }) => match first_difference(&session.spec, spec) {
-                None => match outdated(session, spec, request_mounts) {
-                    None => Ok(Found::Lease(Lease::new(session))),
-                    // The caller requested this incarnation, not a new one.
-                    Some(why) if session.is_idle() && incarnation.is_none() => {
-                        let session = Arc::clone(session);
-                        drop(slots);
-                        Ok(self.recreate(&session, spec, request_mounts, &why))
-                    }
-                    Some(why) => {
-                        tracing::info!(session = %id, why, "a running box differs from the request and is kept");
-                        Ok(Found::Lease(Lease::new(session)))
-                    }
-                },
-                Some(difference) => Err(SessionError::Conflict {
-                    session: id.clone(),
-                    field: difference.field,
-                    value: difference.value,
-                }),
-            },
+            Some(SessionState::Ready { session }) => {
+                match first_difference(&session.spec, &request.spec) {
+                    None => match outdated(session, request) {
+                        None => Ok(Found::Lease(Lease::new(session))),
+                        // The caller requested this incarnation, not a new one.
+                        Some(why) if session.is_idle() && incarnation.is_none() => {
+                            let session = Arc::clone(session);
+                            drop(slots);
+                            Ok(self.recreate(&session, request, &why))
+                        }
+                        Some(why) => {
+                            tracing::info!(session = %id, why, "a running box differs from the request and is kept");
+                            Ok(Found::Lease(Lease::new(session)))
+                        }
+                    },
+                    Some(difference) => Err(SessionError::Conflict {
+                        session: id.clone(),
+                        field: difference.field,
+                        value: difference.value,
+                    }),
+                }
+            }
             Some(SessionState::Starting { .. } | SessionState::Closing { .. }) | None
                 if incarnation.is_some() =>
             {
@@ -190,7 +172,7 @@ impl Registry {
                 close_after,
             }) => {
                 let step = started.clone();
-                if close_after.is_none() && first_difference(starting, spec).is_none() {
+                if close_after.is_none() && first_difference(starting, &request.spec).is_none() {
                     Ok(Found::Share(step))
                 } else {
                     Ok(Found::Wait(step))
@@ -221,11 +203,7 @@ impl Registry {
     }
 
     /// Returns an existing session and waits while it is being started. Never creates one.
-    pub(crate) async fn existing<'a>(
-        &self,
-        handle: impl Into<Handle<'a>>,
-    ) -> Result<Lease, SessionError> {
-        let handle = handle.into();
+    pub(crate) async fn existing(&self, handle: Handle<'_>) -> Result<Lease> {
         loop {
             match self.look_up(handle)? {
                 Ok(lease) => return lease.awake().await,
@@ -235,20 +213,17 @@ impl Registry {
     }
 
     /// Returns the session, or what settles when it is started.
-    fn look_up(&self, handle: Handle<'_>) -> Result<Result<Lease, Settled>, SessionError> {
+    fn look_up(&self, handle: Handle<'_>) -> Result<Result<Lease, Settled>> {
         let slots = lock(&self.slots);
         let slot = slots.get(handle.id);
-        if let Some(error) = self.barred(handle, slot) {
-            return Err(error);
-        }
+        self.check_access(handle, slot)?;
         match slot {
             Some(SessionState::Ready { session }) if !handle.means(session) => {
                 Err(self.missing(handle))
             }
-            Some(SessionState::Ready { session }) if session.is_detached() => {
-                Err(SessionError::ShuttingDown)
-            }
-            Some(SessionState::Ready { session }) if session.sandbox.is_alive() => {
+            Some(SessionState::Ready { session })
+                if session.sandbox.is_alive() && !session.is_detached() =>
+            {
                 Ok(Ok(Lease::new(session)))
             }
             Some(SessionState::Ready { session }) => Err(session.gone()),
@@ -263,15 +238,9 @@ impl Registry {
     }
 
     /// Returns an existing session, without waiting and without counting as a use.
-    pub(crate) fn peek<'a>(
-        &self,
-        handle: impl Into<Handle<'a>>,
-    ) -> Result<Arc<Session>, SessionError> {
-        let handle = handle.into();
+    pub(crate) fn peek(&self, handle: Handle<'_>) -> Result<Arc<Session>> {
         let slots = lock(&self.slots);
-        if let Some(error) = self.barred(handle, slots.get(handle.id)) {
-            return Err(error);
-        }
+        self.check_access(handle, slots.get(handle.id))?;
         match slots.get(handle.id) {
             Some(SessionState::Ready { session }) if handle.means(session) => {
                 Ok(Arc::clone(session))
@@ -280,18 +249,19 @@ impl Registry {
         }
     }
 
-    /// Error for a caller without access to the session.
-    pub(crate) fn barred(
+    /// Fails for a caller without access to the session.
+    pub(crate) fn check_access(
         &self,
         handle: Handle<'_>,
         slot: Option<&SessionState<Arc<Session>>>,
-    ) -> Option<SessionError> {
-        let is_hosted = slot.and_then(is_hosted)?;
+    ) -> Result<()> {
+        let Some(is_hosted) = slot.and_then(is_hosted) else {
+            return Ok(());
+        };
         match handle.access.check(handle.id, is_hosted) {
-            Ok(()) => None,
             // Hosting has created no session with that name.
-            Err(SessionError::NotHosted { .. }) => Some(self.missing(handle)),
-            Err(error) => Some(error),
+            Err(SessionError::NotHosted { .. }) => Err(self.missing(handle)),
+            outcome => outcome,
         }
     }
 
@@ -357,14 +327,10 @@ fn is_hosted(slot: &SessionState<Arc<Session>>) -> Option<bool> {
 
 /// Why a session that fits a request differs from a new one: mounts that its box cannot add, or a
 /// changed configuration.
-fn outdated(
-    session: &Session,
-    spec: &AdmittedSpec,
-    request_mounts: &RequestMounts,
-) -> Option<String> {
-    if let Some(field) = session.spec.drifted_from(spec) {
+fn outdated(session: &Session, request: &SessionRequest) -> Option<String> {
+    if let Some(field) = session.spec.drifted_from(&request.spec) {
         return Some(format!("the configuration of its {field} has changed"));
     }
-    let fits = Registry::has_or_can_add(session, spec, request_mounts);
+    let fits = session.has_all_mounts(request) || session.can_add_mounts();
     (!fits).then(|| "recreated with more mounts".to_owned())
 }

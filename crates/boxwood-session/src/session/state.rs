@@ -7,11 +7,11 @@ use std::sync::Arc;
 use boxwood_policy::AdmittedSpec;
 use tokio::sync::watch;
 
-use crate::SessionError;
+use crate::{Result, SessionError};
 
 /// The result of a step that callers can wait for; `None` while it is in progress.
-pub(crate) type Settled = watch::Receiver<Option<Result<(), SessionError>>>;
-pub(crate) type Settle = watch::Sender<Option<Result<(), SessionError>>>;
+pub(crate) type Settled = watch::Receiver<Option<Result<()>>>;
+pub(crate) type Settle = watch::Sender<Option<Result<()>>>;
 
 pub(crate) enum SessionState<S> {
     Starting {
@@ -39,17 +39,6 @@ pub(crate) enum Close<S> {
     UnderWay(Settled),
 }
 
-/// What the starter has to do with the new box.
-pub(crate) enum Started<S> {
-    Serve,
-    /// The session was deleted meanwhile: stop the box, settle `closed`, free the slot.
-    Stop {
-        session: S,
-        why: String,
-        closed: Settle,
-    },
-}
-
 impl<S: Clone> SessionState<S> {
     /// Total: every state has an answer, and none of them drops a running box.
     pub(crate) fn close(&mut self, why: &str) -> Close<S> {
@@ -72,39 +61,30 @@ impl<S: Clone> SessionState<S> {
         }
     }
 
-    /// The start has succeeded. Called once, by the starter.
-    pub(crate) fn started(&mut self, session: S) -> Started<S> {
-        if let Self::Starting {
-            close_after: None, ..
-        } = self
-        {
-            *self = Self::Ready { session };
-            return Started::Serve;
-        }
+    /// The start has succeeded. Called once, by the starter. If the session was deleted meanwhile,
+    /// returns why: the caller stops the box, then settles the result and frees the slot.
+    pub(crate) fn started(&mut self, session: S) -> Option<(String, Settle)> {
         let why = match self {
-            Self::Starting {
-                close_after: Some(why),
-                ..
-            } => std::mem::take(why),
-            _ => "superseded".to_owned(),
+            Self::Starting { close_after, .. } => close_after.take(),
+            Self::Ready { .. } | Self::Closing { .. } => Some("superseded".to_owned()),
+        };
+        let Some(why) = why else {
+            *self = Self::Ready { session };
+            return None;
         };
         let (closed, waiting) = watch::channel(None);
         *self = Self::Closing { closed: waiting };
-        Started::Stop {
-            session,
-            why,
-            closed,
-        }
+        Some((why, closed))
     }
 }
 
 /// Waits for a step. If its task has panicked, this is an error.
-pub(crate) async fn settled(mut step: Settled) -> Result<(), SessionError> {
+pub(crate) async fn settled(mut step: Settled) -> Result<()> {
     match step.wait_for(Option::is_some).await {
         Ok(outcome) => outcome.clone().unwrap_or(Ok(())),
-        Err(_) => Err(SessionError::Internal {
-            step: "waiting for a start or a removal (its task panicked)",
-        }),
+        Err(_) => Err(SessionError::internal(
+            "waiting for a start or a removal (its task panicked)",
+        )),
     }
 }
 
@@ -128,13 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn a_box_that_turns_up_in_a_closing_slot_is_stopped() {
+    fn a_box_that_starts_in_a_closing_slot_is_stopped() {
         let (_settle, mut slot) = closing();
-        assert!(matches!(slot.started(9), Started::Stop { session: 9, .. }));
+        assert!(slot.started(9).is_some());
+        assert!(matches!(slot, SessionState::Closing { .. }));
     }
 
     #[tokio::test]
-    async fn a_worker_that_vanished_is_an_error_and_no_hang() {
+    async fn waiting_for_a_task_that_panicked_is_an_error() {
         let (settle, slot) = closing();
         drop(settle);
         let SessionState::Closing { closed } = slot else {

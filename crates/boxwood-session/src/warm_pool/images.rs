@@ -1,9 +1,8 @@
 //! The images that a prewarmed box was started from, to detect changes.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash as _, Hasher as _};
 use std::os::unix::fs::MetadataExt as _;
 
+use boxwood_api::ImageInfo;
 use boxwood_backend::Backend;
 use boxwood_policy::{AdmittedSpec, Image};
 
@@ -11,7 +10,7 @@ use boxwood_policy::{AdmittedSpec, Image};
 pub(super) struct Images {
     /// All images that the backend listed. Any change outdates the box, because only the backend knows
     /// which image a name means.
-    listed: Option<u64>,
+    listed: Option<Vec<ImageInfo>>,
     /// The root directory, for images that are directories.
     root: Option<(u64, u64)>,
 }
@@ -36,17 +35,10 @@ impl Images {
     }
 }
 
-async fn listed(backend: &dyn Backend) -> Option<u64> {
+async fn listed(backend: &dyn Backend) -> Option<Vec<ImageInfo>> {
     let mut images = backend.images().list().await.ok()?;
     images.sort_by(|one, other| one.name.cmp(&other.name));
-    let mut hasher = DefaultHasher::new();
-    for image in images {
-        image.name.hash(&mut hasher);
-        image.id.hash(&mut hasher);
-        image.size_bytes.hash(&mut hasher);
-        image.created.hash(&mut hasher);
-    }
-    Some(hasher.finish())
+    Some(images)
 }
 
 fn root(spec: &AdmittedSpec) -> Option<(u64, u64)> {

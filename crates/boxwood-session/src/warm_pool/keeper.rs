@@ -6,25 +6,27 @@ use std::time::Duration;
 
 use boxwood_backend::{BoxHandle, Progress, StartRecorder};
 use boxwood_policy::AdmittedSpec;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::images::Images;
-use super::{Waiting, Watch, discard};
+use super::{PrewarmedBox, count, discard};
+use crate::backends::Backends;
 use crate::session::activity::lock;
 use crate::session::registry::Registry;
 
 /// Time without requests that counts as idle.
-const QUIET: Duration = Duration::from_millis(12);
+const IDLE_TIME: Duration = Duration::from_millis(12);
 /// On a daemon that is never idle, boxes are prewarmed after this time.
-const PATIENCE: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_millis(500);
 /// Pause after a failed start. Requests meanwhile report the error.
-const PAUSE: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
 /// Interval of checks for changed images.
-const IMAGES_LOOK: Duration = Duration::from_secs(30);
+const IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Runs until the registry is dropped or shut down.
 pub(crate) async fn keep(registry: Weak<Registry>) {
-    let mut looked_at_images = Instant::now();
+    let mut images_checked_at = Instant::now();
     loop {
         let Some(held) = registry.upgrade() else {
             return;
@@ -34,9 +36,9 @@ pub(crate) async fn keep(registry: Weak<Registry>) {
         }
         held.warm.make_room(room(&held));
         held.warm.drop_surplus();
-        if looked_at_images.elapsed() >= IMAGES_LOOK {
-            held.warm.drop_outdated().await;
-            looked_at_images = Instant::now();
+        if images_checked_at.elapsed() >= IMAGE_CHECK_INTERVAL {
+            held.warm.drop_outdated(&held.backends).await;
+            images_checked_at = Instant::now();
         }
         if let Some(spec) = held.warm.next_to_make(room(&held)) {
             quiet(&held).await;
@@ -44,7 +46,7 @@ pub(crate) async fn keep(registry: Weak<Registry>) {
             continue;
         }
         let changed = Arc::clone(&held.warm.changed);
-        let next = held.warm.next_scan(looked_at_images);
+        let next = held.warm.next_scan(images_checked_at);
         // The registry is not kept alive while waiting.
         drop(held);
         tokio::select! {
@@ -63,9 +65,9 @@ pub(super) fn room(registry: &Registry) -> usize {
 /// Resolves when no session is being created and no command is being started.
 async fn quiet(registry: &Registry) {
     let since = Instant::now();
-    while since.elapsed() < PATIENCE {
+    while since.elapsed() < MAX_DELAY {
         let before = registry.exec_ids.load(Ordering::Relaxed);
-        sleep(QUIET).await;
+        sleep(IDLE_TIME).await;
         let (starting, _) = registry.in_motion();
         if starting == 0 && before == registry.exec_ids.load(Ordering::Relaxed) {
             return;
@@ -82,20 +84,24 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
     let handle: Arc<Mutex<Option<BoxHandle>>> = Arc::default();
     let told = Arc::clone(&handle);
     // A prewarmed box is not in the ledger. What identifies it is kept until it is used.
-    let witness = StartRecorder::new(move |found| {
+    let recorder = StartRecorder::new(move |found| {
         *lock(&told) = Some(found);
         Box::pin(async { Ok(()) })
     });
     // Before the start: later changes outdate the box.
     let changes = warm.changes();
-    let expected = registry.backends.current_of(&spec);
-    let seen = match &expected {
-        Some(backend) => Some((backend.name(), Images::now(&**backend, &spec).await)),
-        None => None,
+    let Some(backend) = registry.backends.current_of(&spec) else {
+        tracing::warn!(
+            profile = spec.profile(),
+            "there is no backend for prewarmed boxes"
+        );
+        warm.pause(&spec);
+        return;
     };
+    let images = Images::now(&*backend, &spec).await;
     let started = registry
         .backends
-        .start(&spec, &Progress::silent(), &witness)
+        .start(&spec, &Progress::silent(), &recorder)
         .await;
     let begun = match started {
         Ok(begun) => begun,
@@ -105,23 +111,22 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
             return;
         }
     };
-    let images = match seen {
-        Some((name, seen)) if name == begun.backend.name() => seen,
-        _ => Images::now(&*begun.backend, &spec).await,
-    };
+    // Otherwise its images are not known, and the next box is started on the right backend.
+    let is_expected = begun.backend.name() == backend.name();
     let (sandbox, changed) = (Arc::clone(&begun.sandbox), Arc::clone(&warm.changed));
-    let watching = tokio::spawn(async move {
+    let mut watch = JoinSet::new();
+    watch.spawn(async move {
         sandbox.gone().await;
         changed.notify_one();
     });
     let handle = lock(&handle).take();
-    let waiting = Waiting {
+    let waiting = PrewarmedBox {
         begun,
         handle,
         images,
-        _watch: Watch(watching.abort_handle()),
+        _watch: watch,
     };
-    if warm.changes() == changes {
+    if is_expected && warm.changes() == changes {
         warm.put_back(&spec, waiting);
     } else {
         discard([waiting]);
@@ -132,77 +137,72 @@ impl super::Warm {
     /// The profile that lacks the most boxes, if one more is allowed.
     fn next_to_make(&self, room: usize) -> Option<Arc<AdmittedSpec>> {
         let now = Instant::now();
-        let shelves = lock(&self.shelves);
-        let waiting: usize = shelves.iter().map(|shelf| shelf.boxes.len()).sum();
-        if waiting >= room {
+        let pools = lock(&self.pools);
+        if count(&pools) >= room {
             return None;
         }
-        let lacking = shelves
+        let lacking = pools
             .iter()
-            .filter(|shelf| shelf.not_before.is_none_or(|until| until <= now))
-            .map(|shelf| {
-                let lacks = shelf.demand.wanted().saturating_sub(shelf.boxes.len());
-                (lacks, shelf)
+            .filter(|pool| pool.not_before.is_none_or(|until| until <= now))
+            .map(|pool| {
+                let lacks = pool.demand.wanted().saturating_sub(pool.boxes.len());
+                (lacks, pool)
             });
-        let (lacks, shelf) = lacking.max_by_key(|(lacks, _)| *lacks)?;
-        (lacks > 0).then(|| Arc::clone(&shelf.spec))
+        let (lacks, pool) = lacking.max_by_key(|(lacks, _)| *lacks)?;
+        (lacks > 0).then(|| Arc::clone(&pool.spec))
     }
 
     /// Removes dead and surplus boxes.
     fn drop_surplus(&self) {
         let now = Instant::now();
         let mut surplus = Vec::new();
-        for shelf in &mut *lock(&self.shelves) {
-            shelf.demand.time_passed(now);
-            surplus.extend(shelf.remove(|waiting| !waiting.begun.sandbox.is_alive()));
-            let wanted = shelf.demand.wanted().min(shelf.boxes.len());
-            surplus.extend(shelf.boxes.drain(wanted..));
+        for pool in &mut *lock(&self.pools) {
+            pool.demand.time_passed(now);
+            surplus.extend(pool.remove(|waiting| !waiting.begun.sandbox.is_alive()));
+            let wanted = pool.demand.wanted().min(pool.boxes.len());
+            surplus.extend(pool.boxes.drain(wanted..));
         }
         discard(surplus);
     }
 
-    /// Removes boxes whose images have changed.
-    async fn drop_outdated(&self) {
-        let mut backends = Vec::new();
-        for shelf in &*lock(&self.shelves) {
-            for waiting in &shelf.boxes {
-                let backend = &waiting.begun.backend;
-                backends.push((Arc::clone(backend), Arc::clone(&shelf.spec)));
-            }
-        }
-        backends
-            .dedup_by(|one, other| one.0.name() == other.0.name() && Arc::ptr_eq(&one.1, &other.1));
-        for (backend, spec) in backends {
+    /// Removes boxes whose images have changed, and those on a backend that is no longer used.
+    async fn drop_outdated(&self, backends: &Backends) {
+        let specs: Vec<_> = lock(&self.pools)
+            .iter()
+            .filter(|pool| !pool.boxes.is_empty())
+            .map(|pool| Arc::clone(&pool.spec))
+            .collect();
+        for spec in specs {
+            let Some(backend) = backends.current_of(&spec) else {
+                continue;
+            };
             let now = Images::now(&*backend, &spec).await;
-            let mut outdated = Vec::new();
-            for shelf in &mut *lock(&self.shelves) {
-                if !Arc::ptr_eq(&shelf.spec, &spec) {
-                    continue;
-                }
-                outdated.extend(shelf.remove(|waiting| {
-                    waiting.begun.backend.name() == backend.name()
-                        && waiting.images.differ_from(&now)
-                }));
-            }
-            discard(outdated);
+            let is_outdated = |waiting: &mut PrewarmedBox| {
+                waiting.begun.backend.name() != backend.name() || waiting.images.differ_from(&now)
+            };
+            let mut pools = lock(&self.pools);
+            let pool = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.spec, &spec));
+            let outdated = pool.map(|pool| pool.remove(is_outdated));
+            drop(pools);
+            discard(outdated.unwrap_or_default());
         }
     }
 
     fn pause(&self, spec: &Arc<AdmittedSpec>) {
-        for shelf in &mut *lock(&self.shelves) {
-            if Arc::ptr_eq(&shelf.spec, spec) {
-                shelf.not_before = Some(Instant::now() + PAUSE);
+        for pool in &mut *lock(&self.pools) {
+            if Arc::ptr_eq(&pool.spec, spec) {
+                pool.not_before = Some(Instant::now() + RETRY_PAUSE);
             }
         }
     }
 
     /// Time of the next step without requests.
-    fn next_scan(&self, looked_at_images: Instant) -> Instant {
-        let images = looked_at_images + IMAGES_LOOK;
-        let shelves = lock(&self.shelves);
-        let changes = shelves.iter().flat_map(|shelf| {
-            let pause = shelf.not_before.filter(|until| *until > Instant::now());
-            [shelf.demand.next_change(), pause]
+    fn next_scan(&self, images_checked_at: Instant) -> Instant {
+        let images = images_checked_at + IMAGE_CHECK_INTERVAL;
+        let pools = lock(&self.pools);
+        let changes = pools.iter().flat_map(|pool| {
+            let pause = pool.not_before.filter(|until| *until > Instant::now());
+            [pool.demand.next_change(), pause]
         });
         changes.flatten().fold(images, Instant::min)
     }

@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use boxwood_backend::{BoxHandle, Progress, StartError, StartRecorder};
+use boxwood_backend::{BoxHandle, Progress, StartRecorder, start_step};
 use boxwood_policy::AdmittedSpec;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::SessionError;
 use crate::backends::{Backends, Begun};
 use crate::session::activity::lock;
 use crate::session::registry::Registry;
+use crate::{Result, SessionError};
 use demand::Demand;
 use images::Images;
 pub(crate) use keeper::keep;
@@ -40,7 +40,7 @@ pub struct WarmPoolSpec {
 
 #[derive(Default)]
 pub(crate) struct Warm {
-    shelves: Mutex<Vec<Shelf>>,
+    pools: Mutex<Vec<ProfilePool>>,
     /// Wakes the keeper.
     changed: Arc<Notify>,
     /// Locked while a box is being started, so that a shutdown can wait for it.
@@ -48,43 +48,35 @@ pub(crate) struct Warm {
     closed: AtomicBool,
     /// Number of image changes. Boxes whose start began before a change are removed.
     changes: AtomicU64,
-    kept: AtomicBool,
+    has_keeper: AtomicBool,
 }
 
 /// The prewarmed boxes of one profile.
-struct Shelf {
+struct ProfilePool {
     spec: Arc<AdmittedSpec>,
     demand: Demand,
-    boxes: Vec<Waiting>,
+    boxes: Vec<PrewarmedBox>,
     /// After a failed start, no start is tried before this time.
     not_before: Option<Instant>,
 }
 
-impl Shelf {
-    fn remove(&mut self, is_unwanted: impl FnMut(&mut Waiting) -> bool) -> Vec<Waiting> {
+impl ProfilePool {
+    fn remove(&mut self, is_unwanted: impl FnMut(&mut PrewarmedBox) -> bool) -> Vec<PrewarmedBox> {
         self.boxes.extract_if(.., is_unwanted).collect()
     }
 }
 
 /// One prewarmed box.
-struct Waiting {
+struct PrewarmedBox {
     begun: Begun,
-    /// What the witness was told at its start; `None` if boxes end with the daemon.
+    /// What was recorded at its start; `None` if boxes end with the daemon.
     handle: Option<BoxHandle>,
     images: Images,
-    _watch: Watch,
+    /// A task that wakes the keeper if the box dies. Dropping this aborts it.
+    _watch: JoinSet<()>,
 }
 
-/// Wakes the keeper if the box dies.
-struct Watch(AbortHandle);
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Waiting {
+impl PrewarmedBox {
     /// Returns true if a new box would be the same: it is running, on the right backend, and its image
     /// has not changed.
     fn is_current(&self, wanted: &AdmittedSpec, backends: &Backends) -> bool {
@@ -101,39 +93,36 @@ impl Registry {
         &self,
         spec: &AdmittedSpec,
         progress: &Progress,
-        witness: &StartRecorder,
-    ) -> Result<Begun, SessionError> {
-        if let Some(begun) = self.warm.take(spec, &self.backends, witness).await? {
+        recorder: &StartRecorder,
+    ) -> Result<Begun> {
+        if let Some(begun) = self.warm.take(spec, &self.backends, recorder).await? {
             return Ok(begun);
         }
         self.warm.make_room(keeper::room(self));
-        self.backends.start(spec, progress, witness).await
+        self.backends.start(spec, progress, recorder).await
     }
 }
 
 impl Warm {
     /// Replaces the kinds of boxes to prewarm. Other boxes are removed.
     pub(crate) fn want(&self, specs: Vec<WarmPoolSpec>) {
-        let mut shelves = lock(&self.shelves);
-        let mut before = std::mem::take(&mut *shelves);
+        let mut pools = lock(&self.pools);
+        let mut before = std::mem::take(&mut *pools);
         for wanted in specs {
             if wanted.most == 0 || !wanted.spec.can_be_made_ahead() {
                 continue;
             }
-            let same = |shelf: &Shelf| shelf.spec.is_twin_of(&wanted.spec);
-            let boxes = match before.iter().position(same) {
-                Some(at) => before.swap_remove(at).boxes,
-                None => Vec::new(),
-            };
-            shelves.push(Shelf {
+            let same = before.extract_if(.., |pool| pool.spec.is_twin_of(&wanted.spec));
+            let boxes = same.flat_map(|pool| pool.boxes).collect();
+            pools.push(ProfilePool {
                 spec: Arc::new(wanted.spec),
                 demand: Demand::new(wanted.most),
                 boxes,
                 not_before: None,
             });
         }
-        drop(shelves);
-        discard(before.into_iter().flat_map(|shelf| shelf.boxes));
+        drop(pools);
+        discard(before.into_iter().flat_map(|pool| pool.boxes));
         self.changed.notify_one();
     }
 
@@ -143,60 +132,50 @@ impl Warm {
         &self,
         spec: &AdmittedSpec,
         backends: &Backends,
-        witness: &StartRecorder,
-    ) -> Result<Option<Begun>, SessionError> {
+        recorder: &StartRecorder,
+    ) -> Result<Option<Begun>> {
         let Some(waiting) = self.pop(spec, backends) else {
             return Ok(None);
         };
         if let Some(handle) = &waiting.handle
-            && let Err(source) = witness.record(handle.clone()).await
+            && let Err(source) = recorder.record(handle.clone()).await
         {
             self.put_back(spec, waiting);
-            return Err(SessionError::Start {
-                source: Arc::new(StartError::Step {
-                    step: "recording it in the ledger".to_owned(),
-                    source,
-                }),
-            });
+            return Err(SessionError::start(start_step(
+                "recording it in the ledger",
+            )(source)));
         }
-        let Begun {
-            backend, sandbox, ..
-        } = waiting.begun;
-        let spec = Arc::new(spec.on_backend(backend.name()));
+        let spec = Arc::new(spec.on_backend(waiting.begun.backend.name()));
         Ok(Some(Begun {
-            backend,
-            sandbox,
             spec,
+            ..waiting.begun
         }))
     }
 
-    fn pop(&self, spec: &AdmittedSpec, backends: &Backends) -> Option<Waiting> {
-        let mut shelves = lock(&self.shelves);
-        let shelf = shelves
-            .iter_mut()
-            .find(|shelf| shelf.spec.is_twin_of(spec))?;
+    fn pop(&self, spec: &AdmittedSpec, backends: &Backends) -> Option<PrewarmedBox> {
+        let mut pools = lock(&self.pools);
+        let pool = pools.iter_mut().find(|pool| pool.spec.is_twin_of(spec))?;
         let mut outdated = Vec::new();
         let found = loop {
-            match shelf.boxes.pop() {
+            match pool.boxes.pop() {
                 Some(waiting) if waiting.is_current(spec, backends) => break Some(waiting),
                 Some(waiting) => outdated.push(waiting),
                 None => break None,
             }
         };
-        shelf.demand.asked(Instant::now(), found.is_some());
-        drop(shelves);
+        pool.demand.asked(Instant::now(), found.is_some());
+        drop(pools);
         discard(outdated);
         self.changed.notify_one();
         found
     }
 
-    fn put_back(&self, spec: &AdmittedSpec, waiting: Waiting) {
-        let mut shelves = lock(&self.shelves);
-        let shelf = shelves.iter_mut().find(|shelf| shelf.spec.is_twin_of(spec));
-        match shelf {
-            Some(shelf) if !self.is_closed() => shelf.boxes.push(waiting),
+    fn put_back(&self, spec: &AdmittedSpec, waiting: PrewarmedBox) {
+        let mut pools = lock(&self.pools);
+        match pools.iter_mut().find(|pool| pool.spec.is_twin_of(spec)) {
+            Some(pool) if !self.is_closed() => pool.boxes.push(waiting),
             Some(_) | None => {
-                drop(shelves);
+                drop(pools);
                 discard([waiting]);
             }
         }
@@ -204,15 +183,13 @@ impl Warm {
 
     /// Sessions have priority: removes as many prewarmed boxes as necessary to have at most `room`.
     pub(crate) fn make_room(&self, room: usize) {
-        let mut shelves = lock(&self.shelves);
+        let mut pools = lock(&self.pools);
         let mut surplus = Vec::new();
-        let count =
-            |shelves: &[Shelf]| shelves.iter().map(|shelf| shelf.boxes.len()).sum::<usize>();
-        while count(&shelves) > room {
-            let fullest = shelves.iter_mut().max_by_key(|shelf| shelf.boxes.len());
-            surplus.extend(fullest.and_then(|shelf| shelf.boxes.pop()));
+        while count(&pools) > room {
+            let fullest = pools.iter_mut().max_by_key(|pool| pool.boxes.len());
+            surplus.extend(fullest.and_then(|pool| pool.boxes.pop()));
         }
-        drop(shelves);
+        drop(pools);
         discard(surplus);
     }
 
@@ -220,11 +197,11 @@ impl Warm {
     pub(crate) async fn forget(&self, backend: &str) {
         self.changes.fetch_add(1, Ordering::AcqRel);
         let mut going = Vec::new();
-        for shelf in &mut *lock(&self.shelves) {
-            let theirs = shelf.remove(|waiting| waiting.begun.backend.name() == backend);
+        for pool in &mut *lock(&self.pools) {
+            let theirs = pool.remove(|waiting| waiting.begun.backend.name() == backend);
             if !theirs.is_empty() {
                 // A change of images has priority.
-                shelf.not_before = Some(Instant::now() + AFTER_CHANGE);
+                pool.not_before = Some(Instant::now() + AFTER_CHANGE);
             }
             going.extend(theirs);
         }
@@ -234,10 +211,7 @@ impl Warm {
 
     /// Number of prewarmed boxes.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.shelves)
-            .iter()
-            .map(|shelf| shelf.boxes.len())
-            .sum()
+        count(&lock(&self.pools))
     }
 
     /// Removes all prewarmed boxes. No more are started.
@@ -245,9 +219,9 @@ impl Warm {
         self.closed.store(true, Ordering::Release);
         self.changed.notify_one();
         // A start in progress sees this mark when it is done.
-        let _nobody = self.making.lock().await;
-        let shelves = std::mem::take(&mut *lock(&self.shelves));
-        stop_all(shelves.into_iter().flat_map(|shelf| shelf.boxes)).await;
+        let _started = self.making.lock().await;
+        let pools = std::mem::take(&mut *lock(&self.pools));
+        stop_all(pools.into_iter().flat_map(|pool| pool.boxes)).await;
     }
 
     fn changes(&self) -> u64 {
@@ -260,19 +234,23 @@ impl Warm {
 
     /// Returns true to the first caller only.
     pub(crate) fn needs_keeper(&self) -> bool {
-        !self.kept.swap(true, Ordering::AcqRel)
+        !self.has_keeper.swap(true, Ordering::AcqRel)
     }
 }
 
+fn count(pools: &[ProfilePool]) -> usize {
+    pools.iter().map(|pool| pool.boxes.len()).sum()
+}
+
 /// In a task, so that the caller does not wait.
-fn discard(boxes: impl IntoIterator<Item = Waiting>) {
+fn discard(boxes: impl IntoIterator<Item = PrewarmedBox>) {
     let boxes: Vec<_> = boxes.into_iter().collect();
     if !boxes.is_empty() {
         tokio::spawn(stop_all(boxes));
     }
 }
 
-async fn stop_all(boxes: impl IntoIterator<Item = Waiting>) {
+async fn stop_all(boxes: impl IntoIterator<Item = PrewarmedBox>) {
     let stops = boxes.into_iter().map(|waiting| async move {
         let sandbox = &waiting.begun.sandbox;
         if let Err(error) = sandbox.stop().await {

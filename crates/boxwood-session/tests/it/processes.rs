@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use boxwood_api::{ErrorCode, ProcessId, ProcessStatus, Reason};
-use boxwood_session::{LogStream, Replace};
+use boxwood_session::Replace;
 
 use super::{
     TestDaemon, daemon, daemon_with, eventually, id, in_time, is_asleep, is_running, process_id,
@@ -89,8 +89,8 @@ async fn exit_code_time_and_stderr_of_an_ended_process_are_kept() {
         .sessions
         .logs(&id("s"), &process_id("p"))
         .expect("kept");
-    assert_eq!(logs.text(LogStream::Stdout), "out\n");
-    assert_eq!(logs.text(LogStream::Stderr), "  wrong  \n\n");
+    assert_eq!(logs.stdout, "out\n");
+    assert_eq!(logs.stderr, "  wrong  \n\n");
     let used = daemon.sessions.detail(&id("s")).expect("there").session;
     assert!(ended.exited_at.is_some_and(|at| used.last_used_at >= at));
 }

@@ -163,7 +163,7 @@ async fn waiting_clients_get_an_error_when_the_process_is_stopped() {
         daemon
             .sessions
             .logs(&id("s"), &ProcessId::default())
-            .is_ok_and(|logs| !logs.chunks.is_empty())
+            .is_ok_and(|logs| !logs.stdout.is_empty())
     })
     .await;
     in_time(

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use boxwood_backend::{Scope, Stdio, TerminalSize};
+use boxwood_backend::{Scope, TerminalSize};
 use bytes::Bytes;
 
 use super::{ExecEvent, Streamed};
-use crate::SessionError;
-use crate::program::{SIGKILL, scope_of};
+use crate::program::{SIGKILL, StdioNote, scope_of};
+use crate::{Result, SessionError};
 
 /// Maximum of one event.
 const EVENT_BYTES: usize = 64 * 1024;
@@ -16,30 +16,15 @@ const EVENT_BYTES: usize = 64 * 1024;
 /// The only client of a streamed exec. Dropping it before the end kills the command and its children,
 /// unless the command is resumable.
 pub struct StreamedExec {
-    exec: Arc<Streamed>,
+    pub(super) exec: Arc<Streamed>,
     /// Its numbers in the queues of stdout and stderr.
-    clients: [u64; 2],
-    stdout_offset: u64,
-    stderr_offset: u64,
-    ended: AtomicBool,
+    pub(super) clients: [u64; 2],
+    pub(super) stdout_offset: u64,
+    pub(super) stderr_offset: u64,
+    pub(super) ended: AtomicBool,
 }
 
 impl StreamedExec {
-    pub(super) fn new(
-        exec: &Arc<Streamed>,
-        clients: [u64; 2],
-        stdout_offset: u64,
-        stderr_offset: u64,
-    ) -> Self {
-        Self {
-            exec: Arc::clone(exec),
-            clients,
-            stdout_offset,
-            stderr_offset,
-            ended: AtomicBool::new(false),
-        }
-    }
-
     pub fn exec_id(&self) -> u64 {
         self.exec.note.exec_id
     }
@@ -75,19 +60,14 @@ impl StreamedExec {
     /// Everything before these offsets has arrived. From the first call on, output that was not
     /// acknowledged is kept, and the client receives no more than can be kept.
     pub fn acknowledge(&self, stdout: u64, stderr: u64) {
-        self.exec
-            .program
-            .stdout
-            .acknowledge(self.clients[0], stdout);
-        self.exec
-            .program
-            .stderr
-            .acknowledge(self.clients[1], stderr);
+        let program = &self.exec.program;
+        program.stdout.acknowledge(self.clients[0], stdout);
+        program.stderr.acknowledge(self.clients[1], stderr);
     }
 
     /// Returns when the program has received the bytes, and waits while it does not read. All bytes are
     /// accepted or none; accepted bytes are written even if this future is dropped.
-    pub async fn write_stdin(&self, bytes: &[u8]) -> Result<(), SessionError> {
+    pub async fn write_stdin(&self, bytes: &[u8]) -> Result<()> {
         self.check_stdin()?;
         let sent = self.exec.program.stdin.send(bytes).await;
         sent.map(drop).map_err(|_| SessionError::InputClosed)
@@ -96,7 +76,7 @@ impl StreamedExec {
     /// Returns once the bytes are in the journal of the input, with the number of all accepted bytes. They
     /// reach the command even if the daemon is restarted. Waits while too many bytes are on their way.
     /// Cancel-safe: all of them are accepted, or none.
-    pub async fn accept_stdin(&self, bytes: &[u8]) -> Result<u64, SessionError> {
+    pub async fn accept_stdin(&self, bytes: &[u8]) -> Result<u64> {
         self.check_stdin()?;
         let accepted = self.exec.program.stdin.accept(bytes).await;
         accepted.map_err(|_| SessionError::InputClosed)
@@ -113,17 +93,17 @@ impl StreamedExec {
         self.exec.program.stdin.finish();
     }
 
-    fn check_stdin(&self) -> Result<(), SessionError> {
-        match self.exec.stdio {
-            Stdio::Output => Err(SessionError::InputClosed),
-            Stdio::Pipes | Stdio::Terminal(_) => Ok(()),
+    fn check_stdin(&self) -> Result<()> {
+        match self.exec.streaming.stdio {
+            StdioNote::Output => Err(SessionError::InputClosed),
+            StdioNote::Pipes | StdioNote::Terminal => Ok(()),
         }
     }
 
     /// Signals that end a program are sent to all its children too, on a terminal to the foreground group.
-    pub async fn signal(&self, signal: i32) -> Result<(), SessionError> {
-        let scope = match self.exec.stdio {
-            Stdio::Terminal(_) if signal != SIGKILL => Scope::Process,
+    pub async fn signal(&self, signal: i32) -> Result<()> {
+        let scope = match self.exec.streaming.stdio {
+            StdioNote::Terminal if signal != SIGKILL => Scope::Process,
             _ => scope_of(signal),
         };
         let program = &self.exec.program;
@@ -132,7 +112,7 @@ impl StreamedExec {
         sent.map_err(SessionError::control)
     }
 
-    pub fn resize(&self, size: TerminalSize) -> Result<(), SessionError> {
+    pub fn resize(&self, size: TerminalSize) -> Result<()> {
         let resized = self.exec.program.control.resize(size);
         resized.map_err(SessionError::control)
     }

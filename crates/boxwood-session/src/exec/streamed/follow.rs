@@ -2,24 +2,16 @@
 
 use std::sync::Arc;
 
-use boxwood_api::ExecExit;
 use jiff::Timestamp;
 use tokio::time::{sleep, timeout};
 
-use super::{Resume, Streamed};
+use super::Streamed;
 use crate::exec::captured::{cancelled, end_of, timed_out};
-use crate::exec::table::Listed;
+use crate::exec::table::{Listed, Outcome};
 use crate::program::{BootTime, EndFact, Ended, Fact, Feeder, Pipes, Stop, follow};
 use crate::quota;
 use crate::session::ExecRecord;
-
-/// What an earlier daemon recorded.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Known {
-    pub(super) timed_out: bool,
-    pub(super) abandoned: bool,
-    pub(super) ended: Option<ExecExit>,
-}
+use crate::session::registry::Registry;
 
 pub(super) struct Task {
     pub(super) exec: Arc<Streamed>,
@@ -27,40 +19,44 @@ pub(super) struct Task {
     pub(super) listed: Listed,
     pub(super) pipes: Pipes,
     pub(super) feeder: Feeder,
-    pub(super) known: Known,
+    /// What an earlier daemon recorded.
+    pub(super) facts: Vec<Fact>,
+    pub(super) registry: Arc<Registry>,
 }
 
 impl Task {
-    pub(super) fn spawn(self, unkillable: impl FnOnce() + Send + 'static) {
+    pub(super) fn spawn(self) {
         let detach = self.record.session().execs.detach_signal();
-        tokio::spawn(async move { detach.until(self.run(unkillable)).await });
+        tokio::spawn(async move { detach.until(self.run()).await });
     }
 
-    async fn run(self, unkillable: impl FnOnce()) {
+    async fn run(self) {
         let Self {
             exec,
             record,
             listed,
             mut pipes,
             feeder,
-            known,
+            facts,
+            registry,
         } = self;
         let session = Arc::clone(record.session());
-        let exit = if let Some(exit) = known.ended {
+        let exit = if let Some(end) = Fact::end(&facts) {
             // The earlier daemon has reported the end.
             record.skip_event();
             pipes.drain(|_, _| {}).await;
-            exit
+            end.exit.clone()
         } else {
             let control = &*exec.program.control;
-            let stop = exec.stop(known.abandoned);
+            let abandoned = facts.contains(&Fact::Abandoned);
+            let stop = exec.stop(abandoned);
             let ended = follow(control, &mut pipes, Some(feeder), stop, |_, _| {}).await;
             if ended.is_unkillable() {
-                unkillable();
+                registry.close_unkillable(&session);
             }
             let mut exit = match &ended {
-                Ended::Exited(_) if known.timed_out => timed_out(),
-                Ended::Exited(_) if known.abandoned => cancelled(),
+                Ended::Exited(_) if facts.contains(&Fact::TimedOut) => timed_out(),
+                Ended::Exited(_) if abandoned => cancelled(),
                 ended => end_of(ended, &record, exec.program.is_stop_requested()),
             };
             quota::after(&session, &mut exit).await;
@@ -73,8 +69,8 @@ impl Task {
         }));
         pipes.discard_rest();
         exec.exit.get_or_init(|| exit.clone());
-        if exec.adopted || exec.resume == Resume::Allowed {
-            listed.remember_streamed(exit, &exec, session.backend.name());
+        if exec.adopted || exec.is_resumable() {
+            listed.remember(exit, Outcome::Streamed(Arc::clone(&exec)));
         } else {
             drop(listed);
         }
@@ -109,7 +105,7 @@ impl Streamed {
         }
         loop {
             let _ = client.wait_for(Option::is_none).await;
-            if self.resume == Resume::Never {
+            if !self.is_resumable() {
                 return;
             }
             let returned = client.wait_for(Option::is_some);

@@ -8,22 +8,22 @@ mod client;
 mod follow;
 mod start;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use boxwood_api::{ExecExit, ExecResult, Reason, SessionId};
-use boxwood_backend::Stdio;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::SessionError;
-use crate::exec::capture::last_part;
+use crate::exec::capture::text_of;
 use crate::exec::captured;
-use crate::program::{ExecNote, Journal, Program, Since, exec_exit};
+use crate::program::{ExecNote, Journal, Program, Since, Streaming, exec_exit};
 use crate::session::activity::lock;
+use crate::{Result, SessionError};
 
 pub use client::StreamedExec;
-pub(crate) use start::{Streaming, adopt, start};
+pub(crate) use start::{adopt, start};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExecEvent {
@@ -45,13 +45,14 @@ pub enum Resume {
 
 /// A streamed exec, running or ended.
 pub(crate) struct Streamed {
+    pub(crate) session: SessionId,
+    backend: &'static str,
     pub(crate) note: ExecNote,
     pub(crate) adopted: bool,
     pub(crate) program: Program,
-    resume: Resume,
+    streaming: Streaming,
     /// How long it runs without a client.
     resume_grace: Duration,
-    stdio: Stdio,
     /// Number of the attached client in the queue of stdout.
     client: watch::Sender<Option<u64>>,
     /// Held while a client attaches to both streams.
@@ -61,7 +62,7 @@ pub(crate) struct Streamed {
 
 impl Streamed {
     pub(crate) fn is_resumable(&self) -> bool {
-        self.resume == Resume::Allowed
+        self.streaming.resumable
     }
 
     pub(crate) fn is_attached(&self) -> bool {
@@ -78,7 +79,7 @@ impl Streamed {
     }
 
     /// Returns the result of an ended command, with the output that is still kept.
-    pub(crate) fn result(&self, session: &SessionId, backend: String) -> ExecResult {
+    pub(crate) fn result(&self) -> ExecResult {
         let outputs = self.journals().map(|journal| {
             let kept = journal.read(journal.start(), usize::MAX);
             let kept = kept.unwrap_or_else(|error| {
@@ -86,10 +87,15 @@ impl Streamed {
                 tracing::warn!(%error, exec_id, "failed to read the output of an ended command");
                 Vec::new()
             });
-            let dropped = journal.end().saturating_sub(kept.len() as u64);
-            last_part(kept, dropped)
+            text_of(Vec::new(), &kept, journal.end())
         });
-        captured::result(session, backend, &self.note, self.exit(), outputs)
+        captured::result(
+            &self.session,
+            self.backend,
+            &self.note,
+            self.exit(),
+            outputs,
+        )
     }
 
     /// Set before the command is listed as ended and before clients have read all of its output.
@@ -99,48 +105,36 @@ impl Streamed {
     }
 
     /// Attaches another client in place of the current one.
-    pub(crate) fn resume(
-        self: &Arc<Self>,
-        stdout: Since,
-        stderr: Since,
-    ) -> Result<StreamedExec, SessionError> {
-        if self.resume == Resume::Never && !self.adopted {
-            return Err(SessionError::Invalid {
-                what: format!("command {} was not started as resumable", self.note.exec_id),
-            });
+    pub(crate) fn resume(self: &Arc<Self>, stdout: Since, stderr: Since) -> Result<StreamedExec> {
+        if !self.is_resumable() && !self.adopted {
+            return Err(SessionError::invalid(format!(
+                "command {} was not started as resumable",
+                self.note.exec_id
+            )));
         }
         self.attach(stdout, stderr)
     }
 
-    fn attach(
-        self: &Arc<Self>,
-        stdout: Since,
-        stderr: Since,
-    ) -> Result<StreamedExec, SessionError> {
+    fn attach(self: &Arc<Self>, stdout: Since, stderr: Since) -> Result<StreamedExec> {
         let _attaching = lock(&self.attaching);
         // Checked first: the current client stays if the request is invalid.
         self.program.stderr.find(stderr)?;
         let (on_stdout, stdout_offset) = self.program.stdout.attach_for_bytes(stdout)?;
         let (on_stderr, stderr_offset) = self.program.stderr.attach_for_bytes(stderr)?;
         self.client.send_replace(Some(on_stdout));
-        let clients = [on_stdout, on_stderr];
-        Ok(StreamedExec::new(
-            self,
-            clients,
+        Ok(StreamedExec {
+            exec: Arc::clone(self),
+            clients: [on_stdout, on_stderr],
             stdout_offset,
             stderr_offset,
-        ))
+            ended: AtomicBool::new(false),
+        })
     }
 
     fn detach(&self, [on_stdout, on_stderr]: [u64; 2]) {
         self.program.stdout.detach(on_stdout);
         self.program.stderr.detach(on_stderr);
-        self.client.send_if_modified(|current| {
-            let is_current = *current == Some(on_stdout);
-            if is_current {
-                *current = None;
-            }
-            is_current
-        });
+        self.client
+            .send_if_modified(|current| current.take_if(|it| *it == on_stdout).is_some());
     }
 }

@@ -3,51 +3,45 @@
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use boxwood_backend::{Keep, KeptProcess, Process, Stdio};
+use boxwood_backend::{KeptProcess, Process, Stdio};
 use boxwood_policy::AdmittedExec;
 use tokio::sync::watch;
 
-use super::follow::{Known, Task};
+use super::follow::Task;
 use super::{Resume, Streamed, StreamedExec};
-use crate::SessionError;
-use crate::exec::captured::{not_kept, note, request};
+use crate::Result;
+use crate::exec::captured::{note, request};
 use crate::exec::table::Running;
-use crate::program::{ExecNote, Fact, Files, KindNote, Note, Program, ReplayLimits, Since, spawn};
+use crate::program::{ExecNote, Fact, Files, KindNote, Note, Program, Since, Streaming, spawn};
 use crate::session::ExecRecord;
+use crate::session::registry::Registry;
 
-/// Starts it and follows it in a task. Calls `unkillable` if its box has to be removed.
+/// Starts it and follows it in a task.
 pub(crate) async fn start(
     record: ExecRecord,
     exec: &AdmittedExec,
     argv: Vec<String>,
-    how: Streaming,
-    unkillable: impl FnOnce() + Send + 'static,
-) -> Result<StreamedExec, SessionError> {
+    (stdio, resume): (Stdio, Resume),
+    registry: &Arc<Registry>,
+) -> Result<StreamedExec> {
     let session = Arc::clone(record.session());
-    let kind = KindNote::Live {
-        stdio: how.stdio.into(),
-        resumable: how.resume == Resume::Allowed,
+    let streaming = Streaming {
+        stdio: stdio.into(),
+        resumable: resume == Resume::Allowed,
     };
+    let kind = KindNote::Live(streaming);
     let command = shown_command(exec, &argv);
     let note = note(record.exec_id, exec, &command, kind);
-    let kept = Files::new(&session.budget).and_then(|files| {
-        let keep = Keep {
-            note: Note::Exec(note.clone()).bytes()?,
-            files: files.all(),
-        };
-        Ok((files, keep))
-    });
-    let (files, keep) = kept.map_err(|error| not_kept(&record, error))?;
-    let spawning = spawn(
-        &session,
-        request(exec, &session.spec, argv, how.stdio, keep),
-    );
-    let process = spawning
+    let kept = Files::new(&session.budget)
+        .and_then(|files| Ok((Note::Exec(note.clone()).keep(files.all())?, files)));
+    let (keep, files) = kept.map_err(|error| session.not_kept(error))?;
+    let request = request(exec, &session.spec, argv, stdio, keep);
+    let process = spawn(&session, request)
         .await
         .map_err(|error| session.spawn_failed(error))?;
-    let task = assemble(record, note, how, process, files, None);
+    let task = assemble(record, note, streaming, process, files, None, registry);
     let client = task.exec.attach(Since::Now, Since::Now)?;
-    task.spawn(unkillable);
+    task.spawn();
     Ok(client)
 }
 
@@ -60,68 +54,68 @@ fn shown_command(exec: &AdmittedExec, argv: &[String]) -> String {
     }
 }
 
-/// How an exec is streamed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Streaming {
-    pub(crate) stdio: Stdio,
-    pub(crate) resume: Resume,
-    pub(crate) limits: ReplayLimits,
-}
-
 /// Follows it in a task. The earlier daemon has reported its start. An error leaves the process unchanged.
 pub(crate) fn adopt(
     record: ExecRecord,
     note: ExecNote,
-    how: Streaming,
+    streaming: Streaming,
     program: KeptProcess,
-    unkillable: impl FnOnce() + Send + 'static,
+    registry: &Arc<Registry>,
 ) -> Result<(), (io::Error, Process)> {
     let (files, facts) = match Files::kept(program.files, &record.session().budget) {
         Ok(files) => files,
         Err(error) => return Err((error, program.process)),
     };
-    let known = Known {
-        timed_out: facts.contains(&Fact::TimedOut),
-        abandoned: facts.contains(&Fact::Abandoned),
-        ended: Fact::end(&facts).map(|end| end.exit.clone()),
-    };
-    let task = assemble(record, note, how, program.process, files, Some(known));
-    task.exec.program.restore_stop_request(&facts);
-    task.spawn(unkillable);
+    let process = program.process;
+    let task = assemble(
+        record,
+        note,
+        streaming,
+        process,
+        files,
+        Some(facts),
+        registry,
+    );
+    task.exec.program.restore_stop_request(&task.facts);
+    task.spawn();
     Ok(())
 }
 
-/// `known` is what an earlier daemon recorded of an exec that is adopted.
+/// `facts` are what an earlier daemon recorded of an exec that is adopted.
 fn assemble(
     record: ExecRecord,
     note: ExecNote,
-    how: Streaming,
+    streaming: Streaming,
     process: Process,
     files: Files,
-    known: Option<Known>,
+    facts: Option<Vec<Fact>>,
+    registry: &Arc<Registry>,
 ) -> Task {
     let session = Arc::clone(record.session());
-    let (program, mut pipes, feeder) = Program::new(process, files, how.limits, &session.read_rate);
+    let limits = registry.settings.replay;
+    let (program, mut pipes, feeder) =
+        Program::new(process, files, limits.bytes, &session.read_rate);
     pipes.limit_stdout(&program.stdout);
     pipes.limit_stderr(&program.stderr);
     let exec = Arc::new(Streamed {
+        session: session.id.clone(),
+        backend: session.backend.name(),
         note,
-        adopted: known.is_some(),
+        adopted: facts.is_some(),
         program,
-        resume: how.resume,
-        resume_grace: how.limits.resume_grace,
-        stdio: how.stdio,
+        streaming,
+        resume_grace: limits.resume_grace,
         client: watch::Sender::new(None),
         attaching: Mutex::default(),
         exit: OnceLock::new(),
     });
-    let running = Running::of_streamed(session.id.clone(), &exec);
     Task {
-        listed: session.execs.list(running),
+        registry: Arc::clone(registry),
+        listed: session.execs.list(Running::of_streamed(&exec)),
         record,
         exec,
         pipes,
         feeder,
-        known: known.unwrap_or_default(),
+        facts: facts.unwrap_or_default(),
     }
 }

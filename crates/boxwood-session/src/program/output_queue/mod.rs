@@ -8,12 +8,13 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
 
 use tokio::sync::Notify;
 
 use super::journal::Journal;
-use super::replay::{ReplayLimits, Since, Window};
-use crate::SessionError;
+use super::replay::Since;
+use crate::Result;
 use crate::session::activity::lock;
 
 /// Unread bytes, beyond which the program waits.
@@ -70,7 +71,8 @@ struct State {
     /// There is no newline between `taken` and here.
     scanned: u64,
     ahead: Ahead,
-    window: Window,
+    /// Handed out bytes that are kept.
+    replay_bytes: u64,
     mode: Mode,
     /// Incremented by every attachment. Calls of earlier clients have no effect.
     client: u64,
@@ -128,7 +130,6 @@ impl State {
     /// The last line has reached the client.
     fn delivered(&mut self, journal: &Journal) {
         if self.undelivered_line.take().is_some() {
-            self.window.passed_line(self.taken);
             self.handed_out(journal);
         }
     }
@@ -136,7 +137,7 @@ impl State {
     fn take_bytes(&mut self, journal: &Journal, most: usize) -> io::Result<Option<(u64, Vec<u8>)>> {
         let at = self.bytes_at;
         let unsafe_yet = self.acknowledged.map_or(0, |safe| at.saturating_sub(safe));
-        let room = self.window.bytes().saturating_sub(unsafe_yet);
+        let room = self.replay_bytes.saturating_sub(unsafe_yet);
         let most = most.min(AHEAD_BYTES).min(index(room));
         if most == 0 || at >= journal.end() {
             return Ok(None);
@@ -144,8 +145,6 @@ impl State {
         let bytes = journal.read(at, most)?;
         self.bytes_at = at + bytes.len() as u64;
         if self.bytes_at > self.taken {
-            self.window
-                .passed(self.taken, &bytes[index(self.taken.saturating_sub(at))..]);
             self.taken = self.bytes_at;
             self.scanned = self.scanned.max(self.taken);
             self.handed_out(journal);
@@ -165,7 +164,7 @@ impl State {
         if self.ended {
             return;
         }
-        let mut start = self.window.start(self.taken);
+        let mut start = self.taken.saturating_sub(self.replay_bytes);
         if self.mode == Mode::Bytes {
             start = start.min(self.acknowledged.unwrap_or(self.bytes_at));
         }
@@ -189,12 +188,6 @@ impl State {
     }
 }
 
-enum Next<T> {
-    Ready(T),
-    Wait,
-    End,
-}
-
 pub(crate) struct OutputQueue {
     journal: Arc<Journal>,
     state: Mutex<State>,
@@ -205,17 +198,8 @@ pub(crate) struct OutputQueue {
 }
 
 impl OutputQueue {
-    pub(crate) fn new(journal: Arc<Journal>, limits: ReplayLimits) -> Self {
+    pub(crate) fn new(journal: Arc<Journal>, replay_bytes: u64) -> Self {
         let taken = journal.delivered();
-        let mut window = Window::new(limits);
-        // Output that an earlier daemon handed out counts too.
-        let handed_out = index(taken.saturating_sub(journal.start()));
-        match journal.read(journal.start(), handed_out) {
-            Ok(bytes) => window.passed(journal.start(), &bytes),
-            Err(error) => {
-                tracing::warn!(%error, "failed to read output that was handed out earlier");
-            }
-        }
         Self {
             journal,
             state: Mutex::new(State {
@@ -223,7 +207,7 @@ impl OutputQueue {
                 undelivered_line: None,
                 scanned: taken,
                 ahead: Ahead::default(),
-                window,
+                replay_bytes,
                 mode: Mode::Detached,
                 client: 0,
                 bytes_at: taken,
@@ -277,9 +261,8 @@ impl OutputQueue {
         lock(&self.state).delivered(&self.journal);
         self.next(|state, journal| {
             Ok(match state.take_line(journal)? {
-                Some(line) => Next::Ready(line),
-                None if state.ended => Next::End,
-                None => Next::Wait,
+                None if !state.ended => Poll::Pending,
+                line => Poll::Ready(line),
             })
         })
         .await
@@ -290,13 +273,12 @@ impl OutputQueue {
     pub(crate) async fn next_bytes(&self, client: u64, most: usize) -> Option<(u64, Vec<u8>)> {
         self.next(|state, journal| {
             if state.client != client {
-                return Ok(Next::End);
+                return Ok(Poll::Ready(None));
             }
             let at_end = state.ended && state.bytes_at >= journal.end();
             Ok(match state.take_bytes(journal, most)? {
-                Some(taken) => Next::Ready(taken),
-                None if at_end => Next::End,
-                None => Next::Wait,
+                None if !at_end => Poll::Pending,
+                taken => Poll::Ready(taken),
             })
         })
         .await
@@ -304,17 +286,17 @@ impl OutputQueue {
 
     async fn next<T>(
         &self,
-        mut take: impl FnMut(&mut State, &Journal) -> io::Result<Next<T>>,
+        mut take: impl FnMut(&mut State, &Journal) -> io::Result<Poll<Option<T>>>,
     ) -> Option<T> {
         loop {
             let next = take(&mut lock(&self.state), &self.journal);
             match next {
-                Ok(Next::Ready(taken)) => {
+                Ok(Poll::Ready(Some(taken))) => {
                     self.room.notify_one();
                     return Some(taken);
                 }
-                Ok(Next::Wait) => self.news.notified().await,
-                Ok(Next::End) => return None,
+                Ok(Poll::Pending) => self.news.notified().await,
+                Ok(Poll::Ready(None)) => return None,
                 Err(error) => {
                     Self::log_failed_read(&error);
                     return None;
@@ -344,7 +326,7 @@ impl OutputQueue {
     }
 
     /// Returns the offset at which a client would start.
-    pub(crate) fn find(&self, since: Since) -> Result<u64, SessionError> {
+    pub(crate) fn find(&self, since: Since) -> Result<u64> {
         since.within(&self.journal, lock(&self.state).taken)
     }
 
@@ -356,7 +338,7 @@ impl OutputQueue {
     }
 
     /// Returns the number of the client and its first offset. It replaces an earlier one.
-    pub(crate) fn attach_for_bytes(&self, since: Since) -> Result<(u64, u64), SessionError> {
+    pub(crate) fn attach_for_bytes(&self, since: Since) -> Result<(u64, u64)> {
         let mut state = lock(&self.state);
         let at = since.within(&self.journal, state.taken)?;
         state.mode = Mode::Bytes;

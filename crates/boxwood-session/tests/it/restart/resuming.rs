@@ -8,8 +8,8 @@ use boxwood_api::{
 };
 use boxwood_ledger::Ledger;
 use boxwood_session::{
-    Attachment, Backends, ExecEvent, LogStream, Replace, Resume, Sessions, Settings, ShutdownBoxes,
-    Since, Stdio, StreamedExec,
+    Attachment, Backends, ExecEvent, Replace, Resume, Sessions, Settings, ShutdownBoxes, Since,
+    Stdio, StreamedExec,
 };
 use boxwood_test_support::FakeHost;
 
@@ -78,7 +78,7 @@ async fn a_relay_continues_after_a_killed_daemon_without_a_lost_or_repeated_byte
     in_time(attachment.accept(b"again\n")).await.expect("safe");
     assert_eq!(read(&attachment, 9).await, (3, "lo\nagain\n".to_owned()));
     let logs = second.logs(&id("s"), &ProcessId::default()).expect("logs");
-    assert_eq!(logs.text(LogStream::Stdout), "hello\nagain\n");
+    assert_eq!(logs.stdout, "hello\nagain\n");
     let left = host.box_of(&id("s")).expect("its box lives");
     assert!(left.end_program("p", 9));
     assert!(in_time(attachment.next_bytes(1)).await.is_none());

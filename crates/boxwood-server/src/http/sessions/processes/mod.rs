@@ -8,7 +8,7 @@ use boxwood_api::{
     ErrorBody, ProcessInfo, ProcessLogs, ProcessSpec, SessionId, SignalRequest, SignalledProcess,
     StoppedProcess,
 };
-use boxwood_session::{LogStream, Replace, Sessions};
+use boxwood_session::{Replace, Sessions};
 
 use crate::http::error::ApiResult;
 use crate::http::json::{self, JsonBody};
@@ -100,9 +100,5 @@ pub(crate) async fn signal(
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}/logs", tag = "processes",
     responses((status = 200, description = "The most recent output of the process", body = ProcessLogs)))]
 pub(crate) async fn logs(InProcess(sessions, id, process): InProcess) -> ApiResult<Response> {
-    let logs = sessions.logs(&id, &process)?;
-    Ok(json::ok(&ProcessLogs {
-        stdout: logs.text(LogStream::Stdout),
-        stderr: logs.text(LogStream::Stderr),
-    }))
+    Ok(json::ok(&sessions.logs(&id, &process)?))
 }

@@ -7,7 +7,7 @@ use boxwood_backend::{Backend, Outcome, Probe, ProbeError, Progress, StartError,
 use boxwood_policy::AdmittedSpec;
 use tokio::time::{Instant, timeout};
 
-use super::{Begun, Candidate, Place};
+use super::Begun;
 use crate::session::activity::lock;
 
 /// A probe uses every mechanism, so a good result is kept for a while.
@@ -17,17 +17,17 @@ const GOOD_FOR: Duration = Duration::from_mins(1);
 const BAD_FOR: Duration = Duration::from_secs(5);
 
 /// An engine that does not answer is not available.
-const LONGEST_LOOK: Duration = Duration::from_secs(30);
+const LONGEST_PROBE: Duration = Duration::from_secs(30);
 
 /// Why a backend is not available, and what helps.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) why: String,
     pub(crate) fix: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+#[derive(Clone, PartialEq, Eq)]
+enum Verdict {
     /// Not probed yet, which counts as not available.
     Unknown,
     Works,
@@ -40,65 +40,58 @@ struct Seen {
     at: Option<Instant>,
 }
 
-impl Seen {
-    fn is_stale(&self) -> bool {
-        let good_for = match self.verdict {
-            Verdict::Works => GOOD_FOR,
-            Verdict::Unknown | Verdict::Fails(_) => BAD_FOR,
-        };
-        self.at.is_none_or(|at| at.elapsed() > good_for)
-    }
-}
-
-pub(crate) struct Member {
+/// A backend that the daemon may use.
+pub struct Candidate {
     pub(crate) name: String,
-    pub(super) place: Place,
-    kind: Kind,
+    pub(super) is_local: bool,
+    backend: Option<Arc<dyn Backend>>,
+    seen: Mutex<Seen>,
+    /// Locked during a probe; other callers wait for its result.
+    probing: tokio::sync::Mutex<()>,
 }
 
-enum Kind {
-    Living {
-        backend: Arc<dyn Backend>,
-        seen: Mutex<Seen>,
-        /// Locked during a probe; other callers wait for its result.
-        looking: tokio::sync::Mutex<()>,
-    },
-    Absent(Fault),
-}
+impl Candidate {
+    /// A backend that was initialised. Probes show whether it can start boxes.
+    pub fn living(backend: Arc<dyn Backend>) -> Self {
+        let name = backend.name();
+        Self::new(name, Some(backend), Verdict::Unknown)
+    }
 
-impl Member {
-    pub(super) fn new(candidate: Candidate) -> Self {
-        let kind = match candidate.backend {
-            Ok(backend) => Kind::Living {
-                backend,
-                seen: Mutex::new(Seen {
-                    verdict: Verdict::Unknown,
-                    at: None,
-                }),
-                looking: tokio::sync::Mutex::default(),
-            },
-            Err(fault) => Kind::Absent(fault),
+    /// A backend that could not be initialised.
+    pub fn absent(name: &str, why: impl Into<String>, hint: impl Into<String>) -> Self {
+        let fault = Fault {
+            why: why.into(),
+            fix: hint.into(),
         };
+        Self::new(name, None, Verdict::Fails(fault))
+    }
+
+    fn new(name: &str, backend: Option<Arc<dyn Backend>>, verdict: Verdict) -> Self {
         Self {
-            name: candidate.name,
-            place: candidate.place,
-            kind,
+            name: name.to_owned(),
+            is_local: true,
+            backend,
+            seen: Mutex::new(Seen { verdict, at: None }),
+            probing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Its boxes are on other machines, so `local` does not include it.
+    #[must_use]
+    pub fn elsewhere(self) -> Self {
+        Self {
+            is_local: false,
+            ..self
         }
     }
 
     /// `None` if it could not be initialised.
     pub(crate) fn backend(&self) -> Option<&Arc<dyn Backend>> {
-        match &self.kind {
-            Kind::Living { backend, .. } => Some(backend),
-            Kind::Absent(_) => None,
-        }
+        self.backend.as_ref()
     }
 
-    pub(super) fn verdict(&self) -> Verdict {
-        match &self.kind {
-            Kind::Living { seen, .. } => lock(seen).verdict.clone(),
-            Kind::Absent(fault) => Verdict::Fails(fault.clone()),
-        }
+    fn verdict(&self) -> Verdict {
+        lock(&self.seen).verdict.clone()
     }
 
     pub(super) fn works(&self) -> bool {
@@ -112,30 +105,33 @@ impl Member {
         }
     }
 
-    /// Returns the result of a recent probe. Concurrent callers share one probe.
-    pub(super) async fn probe(&self) -> Verdict {
-        let Kind::Living {
-            backend,
-            seen,
-            looking,
-        } = &self.kind
-        else {
-            return self.verdict();
+    fn is_stale(&self) -> bool {
+        let seen = lock(&self.seen);
+        let good_for = match seen.verdict {
+            Verdict::Works => GOOD_FOR,
+            Verdict::Unknown | Verdict::Fails(_) => BAD_FOR,
         };
-        if lock(seen).is_stale() {
-            let _alone = looking.lock().await;
-            if lock(seen).is_stale() {
-                let verdict = match timeout(LONGEST_LOOK, backend.probe()).await {
+        seen.at.is_none_or(|at| at.elapsed() > good_for)
+    }
+
+    /// Returns whether a recent probe was successful. Concurrent callers share one probe.
+    pub(super) async fn probe(&self) -> bool {
+        if let Some(backend) = &self.backend
+            && self.is_stale()
+        {
+            let _alone = self.probing.lock().await;
+            if self.is_stale() {
+                let verdict = match timeout(LONGEST_PROBE, backend.probe()).await {
                     Ok(probe) => judged(&self.name, &probe),
                     Err(_) => Verdict::Fails(Fault {
-                        why: format!("it did not answer within {} s", LONGEST_LOOK.as_secs()),
-                        fix: format!("see whether `{}` hangs on this machine", self.name),
+                        why: format!("it did not answer within {} s", LONGEST_PROBE.as_secs()),
+                        fix: format!("check whether `{}` hangs on this machine", self.name),
                     }),
                 };
                 self.record(verdict, Some(Instant::now()));
             }
         }
-        self.verdict()
+        self.works()
     }
 
     /// Probes again and returns all details.
@@ -147,32 +143,21 @@ impl Member {
 
     /// Starts a probe if the last one is old and none is in progress.
     pub(super) fn probe_in_background(self: &Arc<Self>) {
-        if let Kind::Living { seen, looking, .. } = &self.kind
-            && lock(seen).is_stale()
-            && looking.try_lock().is_ok()
-        {
-            let member = Arc::clone(self);
-            tokio::spawn(async move { member.probe().await });
+        if self.backend.is_some() && self.is_stale() && self.probing.try_lock().is_ok() {
+            let candidate = Arc::clone(self);
+            tokio::spawn(async move { candidate.probe().await });
         }
     }
 
     pub(super) async fn start(
         &self,
+        backend: &Arc<dyn Backend>,
         spec: &AdmittedSpec,
         progress: &Progress,
-        witness: &StartRecorder,
+        recorder: &StartRecorder,
     ) -> Result<Begun, StartError> {
-        let backend = match &self.kind {
-            Kind::Living { backend, .. } => backend,
-            Kind::Absent(fault) => {
-                return Err(StartError::Unavailable {
-                    why: fault.why.clone(),
-                    hint: fault.fix.clone(),
-                });
-            }
-        };
         let spec = Arc::new(spec.on_backend(&self.name));
-        match backend.start(&spec, progress, witness).await {
+        match backend.start(&spec, progress, recorder).await {
             Ok(sandbox) => {
                 self.record(Verdict::Works, Some(Instant::now()));
                 Ok(Begun {
@@ -193,9 +178,7 @@ impl Member {
     }
 
     fn record(&self, verdict: Verdict, at: Option<Instant>) {
-        if let Kind::Living { seen, .. } = &self.kind {
-            *lock(seen) = Seen { verdict, at };
-        }
+        *lock(&self.seen) = Seen { verdict, at };
     }
 }
 
@@ -217,7 +200,7 @@ fn judged(name: &str, probe: &Result<Probe, ProbeError>) -> Verdict {
             tracing::warn!(backend = name, %error, source = ?error.source, "failed to probe a backend");
             Verdict::Fails(Fault {
                 why: error.to_string(),
-                fix: "the log has the cause".to_owned(),
+                fix: "see the cause in the log of the daemon".to_owned(),
             })
         }
     }
