@@ -33,8 +33,7 @@ pub(crate) fn text_or<'a>(
 
 /// The id of an existing session. An id that no session can have is reported as not found.
 pub(crate) fn session_id(data: &Map<String, Value>) -> Result<SessionId, ActionError> {
-    let given = text(data, "session_id")?;
-    known_session(given)
+    known_session(text(data, "session_id")?)
 }
 
 pub(crate) fn known_session(given: &str) -> Result<SessionId, ActionError> {

@@ -9,6 +9,7 @@ use boxwood_policy::{Admission, Origin};
 use boxwood_session::Replace;
 use futures_util::future::join_all;
 
+use crate::error::internal;
 use crate::{ActionError, LangBot, workspace};
 
 /// The result of a command, and its timeout.
@@ -114,9 +115,9 @@ async fn within<T, E: Into<ActionError>>(
 ) -> Result<T, ActionError> {
     match tokio::time::timeout(limit, work).await {
         Ok(outcome) => outcome.map_err(Into::into),
-        Err(_) => Err(ActionError::new(
-            "BoxError",
-            format!("the backend did not answer within {} s", limit.as_secs()),
-        )),
+        Err(_) => Err(internal(format!(
+            "the backend did not answer within {} s",
+            limit.as_secs()
+        ))),
     }
 }

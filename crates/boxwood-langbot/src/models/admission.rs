@@ -7,17 +7,27 @@ use super::context::{counter, name};
 use super::errors::{Errors, Invalid, Location};
 use super::model::{Extra, Model};
 use super::{coerce, timestamp};
+use crate::v0_7::{Placement, Workspace};
 
+/// Admits one generation of one workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdmissionGrant {
     pub(crate) instance_uuid: String,
     pub(crate) workspace_uuid: String,
     /// 1 or more, like the revision.
     pub(crate) execution_generation: u64,
+    /// Incremented with every change of the entitlement.
     pub(crate) entitlement_revision: u64,
     pub(crate) expires_at: Timestamp,
     pub(crate) max_sessions: u64,
     pub(crate) max_managed_processes: u64,
+}
+
+impl AdmissionGrant {
+    pub(crate) fn placement(&self) -> Placement {
+        let workspace = Workspace::new(&self.instance_uuid, &self.workspace_uuid);
+        Placement::new(workspace, self.execution_generation)
+    }
 }
 
 /// Revokes the grants of this and all earlier revisions.

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::response::response;
+use crate::error::internal;
 use crate::{ActionError, Client, LangBot};
 
 /// Concurrent requests of one client. At the limit no further message is read.
@@ -141,7 +142,7 @@ async fn run(
     let work = AssertUnwindSafe(client.run(langbot, request));
     let outcome = work.catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!(action, "action panicked");
-        Err(ActionError::new("BoxError", "internal error of the daemon"))
+        Err(internal("internal error of the daemon"))
     });
     if let Err(error) = &outcome {
         tracing::debug!(action, %error, "action failed");

@@ -10,7 +10,6 @@ mod instance;
 mod limits;
 mod placement;
 mod relay;
-mod requests;
 mod state;
 mod storage_report;
 
@@ -20,9 +19,10 @@ use crate::{ActionError, LangBot};
 
 pub(crate) use admission::start_cleanup;
 pub use generations::CurrentPlacement;
-pub(crate) use handler::Handler;
+pub(crate) use handler::run;
 pub use instance::InstanceError;
-pub(crate) use instance::{Enrollment, InstanceGate};
+pub(crate) use instance::{Enrollment, Instance, InstanceGate};
+pub(crate) use placement::{Placement, Workspace};
 pub use relay::{RelayAccess, RelayRefusal};
 pub(crate) use state::State;
 

@@ -7,6 +7,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use crate::ActionError;
+use crate::error::value_error;
 use crate::params::{is_lower_hex, is_python_space};
 
 /// A generation of a workspace of a LangBot instance. Sessions belong to a placement.
@@ -84,7 +85,7 @@ impl Placement {
             return Err(value_error("Box session_id must contain a valid character"));
         }
         SessionId::new(&format!("{}{safe}", self.prefix()))
-            .map_err(|error| value_error(&error.to_string()))
+            .map_err(|error| value_error(error.to_string()))
     }
 
     pub(crate) fn owns(&self, session: &SessionId) -> bool {
@@ -115,10 +116,6 @@ pub(crate) fn is_workspace_session(session: &SessionId) -> bool {
         && !generation.is_empty()
         && generation.bytes().all(|byte| byte.is_ascii_digit())
         && !name.is_empty()
-}
-
-fn value_error(text: &str) -> ActionError {
-    ActionError::new("ValueError", text)
 }
 
 #[cfg(test)]

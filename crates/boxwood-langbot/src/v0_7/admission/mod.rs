@@ -14,8 +14,9 @@ pub(crate) mod readiness;
 
 use super::placement::{Placement, Workspace, is_workspace_session};
 use super::state::Settings;
+use crate::models::AdmissionGrant;
 use crate::{ActionError, LangBot, session_calls};
-use grants::{Grant, Keep};
+use grants::Keep;
 use policy::MANAGED_SESSION;
 
 const REVOKED: &str = "its admission grant was replaced or revoked";
@@ -28,7 +29,7 @@ pub(crate) async fn require(
     langbot: &Arc<LangBot>,
     settings: &Settings,
     placement: Placement,
-) -> Result<Grant, ActionError> {
+) -> Result<AdmissionGrant, ActionError> {
     let state = &langbot.v0_7;
     state.readiness.require(langbot, settings).await?;
     state

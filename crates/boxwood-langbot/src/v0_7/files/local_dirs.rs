@@ -9,7 +9,7 @@ use rustix::fs::{Access, access};
 use serde_json::{Map, Value};
 
 use crate::ActionError;
-use crate::v0_7::admission::grants::denied;
+use crate::error::{denied, not_ready};
 use crate::v0_7::placement::Workspace;
 use boxwood_skills::real_path;
 
@@ -154,10 +154,6 @@ impl LocalDirs {
         })?;
         Ok(path)
     }
-}
-
-pub(crate) fn not_ready(text: &str) -> ActionError {
-    ActionError::new("BoxReadinessError", text)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::local_dirs::not_ready;
 use crate::ActionError;
+use crate::error::not_ready;
 use crate::params::{is_lower_hex, is_python_space};
 
 const PREFIX: &str = ".langbot-box-volume-probe-";
