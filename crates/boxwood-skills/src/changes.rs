@@ -45,9 +45,7 @@ impl SkillStore {
         let created = contents.at(&path).filter(|item| item.skill.name == name);
         let mut skill = created
             .map(|item| Skill::clone(&item.skill))
-            .ok_or_else(|| SkillError::CreateFailed {
-                name: name.to_owned(),
-            })?;
+            .ok_or_else(|| SkillError::CreateFailed(name.to_owned()))?;
         skill.warnings.extend(warnings);
         Ok(skill)
     }
@@ -190,9 +188,7 @@ impl SkillStore {
         let updated = contents.at(&located.path);
         updated
             .map(|item| Skill::clone(&item.skill))
-            .ok_or_else(|| SkillError::LostByUpdate {
-                name: name.to_owned(),
-            })
+            .ok_or_else(|| SkillError::LostByUpdate(name.to_owned()))
     }
 
     /// Removes a skill together with its top-level directory in the store. If that directory contains other skills,

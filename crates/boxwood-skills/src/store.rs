@@ -118,9 +118,7 @@ impl SkillStore {
         let found = discovery::search(top.dir.as_fd(), SCAN_DEPTH, limits.max_searched_directories)
             .map_err(failed)?;
         match found.as_slice() {
-            [] => Err(SkillError::NoSkillBelow {
-                place: path.display().to_string(),
-            }),
+            [] => Err(SkillError::NoSkillBelow(path.display().to_string())),
             [one] => {
                 let dir =
                     beneath::open_dir(top.dir.as_fd(), &one.path, Links::Never).map_err(failed)?;

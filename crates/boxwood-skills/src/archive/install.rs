@@ -106,9 +106,7 @@ impl SkillStore {
             });
         }
         if plans.is_empty() {
-            return Err(SkillError::NoSkillBelow {
-                place: "the uploaded archive".to_owned(),
-            });
+            return Err(SkillError::NoSkillBelow("the uploaded archive".to_owned()));
         }
         plans.sort_by(|one, other| one.planned.source_path.cmp(&other.planned.source_path));
         Ok(plans)
@@ -189,7 +187,7 @@ fn starting_directory(archive: &Archive<'_>, asked: &str) -> Result<String, Skil
     let inside = join(&top, &normal);
     match archive.members().get(&inside) {
         Some(Member::Directory) => Ok(inside),
-        _ => Err(SkillError::SubdirMissing { subdir }),
+        _ => Err(SkillError::SubdirMissing(subdir)),
     }
 }
 
@@ -253,57 +251,38 @@ fn below<'a>(
 }
 
 fn choose(plans: Vec<Plan>, selection: &ZipSelection) -> Result<Vec<Plan>, SkillError> {
-    let available = || {
-        let paths: Vec<&str> = plans
-            .iter()
-            .map(|plan| match plan.planned.source_path.as_str() {
-                "" => ".",
-                path => path,
-            })
-            .collect();
-        paths.join(", ")
-    };
-    let places: HashMap<&str, usize> = plans
-        .iter()
-        .enumerate()
-        .map(|(place, plan)| (plan.planned.source_path.as_str(), place))
-        .collect();
-    // A request may repeat a name many times.
-    let mut seen = vec![false; plans.len()];
-    let mut wanted: Vec<usize> = Vec::new();
-    let mut want = |path: String| match places.get(path.as_str()) {
-        Some(&place) => {
-            if !std::mem::replace(&mut seen[place], true) {
-                wanted.push(place);
-            }
-            Ok(())
-        }
-        None => Err(SkillError::InvalidSourcePath {
-            path,
-            available: available(),
-        }),
-    };
-    for asked in &selection.source_paths {
-        want(naming::source_path(asked))?;
-    }
+    let shown = plans.iter().map(|plan| match &*plan.planned.source_path {
+        "" => ".",
+        path => path,
+    });
+    let available = shown.collect::<Vec<_>>().join(", ");
+    let asked = selection.source_paths.iter();
+    let mut asked: Vec<String> = asked.map(|path| naming::source_path(path)).collect();
     let single = naming::source_path(&selection.source_path);
     if !single.is_empty() {
-        want(single)?;
+        asked.push(single);
     }
-    if wanted.is_empty() {
-        return if plans.len() == 1 {
-            Ok(plans)
-        } else {
-            Err(SkillError::ChooseSourcePaths {
-                candidates: available(),
-            })
+    if asked.is_empty() {
+        return match plans.len() {
+            1 => Ok(plans),
+            _ => Err(SkillError::ChooseSourcePaths {
+                candidates: available,
+            }),
         };
     }
-    let mut plans: Vec<Option<Plan>> = plans.into_iter().map(Some).collect();
-    let taken = wanted
-        .into_iter()
-        .filter_map(|place| plans.get_mut(place)?.take());
-    Ok(taken.collect())
+    let plans = plans.into_iter();
+    let mut plans: HashMap<String, Option<Plan>> = plans
+        .map(|plan| (plan.planned.source_path.clone(), Some(plan)))
+        .collect();
+    let mut chosen = Vec::new();
+    for path in asked {
+        let Some(plan) = plans.get_mut(&path) else {
+            return Err(SkillError::InvalidSourcePath { path, available });
+        };
+        // A repeated path is ignored.
+        chosen.extend(plan.take());
+    }
+    Ok(chosen)
 }
 
 /// Writes the members below a directory of the archive into a private directory.

@@ -69,11 +69,10 @@ pub(crate) fn is_staging_name(name: &[u8]) -> bool {
 }
 
 fn remove_stale(root: BorrowedFd<'_>) {
-    let Ok(listed) = beneath::names(root, usize::MAX) else {
+    let Ok(Some(names)) = beneath::names(root, usize::MAX) else {
         return;
     };
-    let stale = listed
-        .names
+    let stale = names
         .iter()
         .filter(|name| is_staging_name(name.as_encoded_bytes()) && is_old(root, name));
     for name in stale {

@@ -34,24 +34,17 @@ pub(crate) fn rewrite(
     fields: &Fields<'_>,
     body: &str,
 ) -> Result<String, SkillError> {
-    let yaml = new_yaml(old, fields)?;
+    let source = old.yaml.as_deref().unwrap_or_default();
+    let yaml = edited(source, &old.mapping, fields)
+        .filter(|edited| keeps_the_rest(edited, &old.mapping, fields))
+        .ok_or_else(|| {
+            refused("the layout of the front matter cannot be edited; write `SKILL.md` as a file")
+        })?;
     let yaml = yaml.trim_end_matches('\n');
     if strip(yaml).is_empty() {
         return Ok(body.to_owned());
     }
     Ok(format!("---\n{yaml}\n---\n\n{body}"))
-}
-
-fn new_yaml(old: &Document, fields: &Fields<'_>) -> Result<String, SkillError> {
-    edited(
-        old.yaml.as_deref().unwrap_or_default(),
-        &old.mapping,
-        fields,
-    )
-    .filter(|edited| keeps_the_rest(edited, &old.mapping, fields))
-    .ok_or_else(|| {
-        refused("the layout of the front matter cannot be edited; write `SKILL.md` as a file")
-    })
 }
 
 /// Replaces the changed fields in the text. `None` if the layout does not allow it.
@@ -208,15 +201,7 @@ fn double_quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             _ if fits_single_quotes(character) => quoted.push(character),
-            _ => {
-                let code = u32::from(character);
-                let escape = match code {
-                    0..=0xff => format!("\\x{code:02X}"),
-                    0x100..=0xffff => format!("\\u{code:04X}"),
-                    _ => format!("\\U{code:08X}"),
-                };
-                quoted.push_str(&escape);
-            }
+            _ => quoted.push_str(&format!("\\U{:08X}", u32::from(character))),
         }
     }
     quoted.push('"');

@@ -73,7 +73,7 @@ impl Readiness {
             .filter(|(_, holds)| **holds != true)
             .map(|(name, _)| name.as_str())
             .collect();
-        Err(not_ready(&format!(
+        Err(not_ready(format!(
             "Managed sandbox isolation is not ready (failed checks: {})",
             failed.join(", ")
         )))

@@ -115,8 +115,8 @@ impl Manifest {
     fn fault(&self) -> Option<&'static str> {
         let mut paths = HashSet::new();
         let mut files = self.files.iter();
-        let sizes = self.files.iter().map(|file| file.size);
-        let total = sizes.fold(Some(0_u64), |total, size| total?.checked_add(size));
+        let mut sizes = self.files.iter().map(|file| file.size);
+        let total = sizes.try_fold(0_u64, u64::checked_add);
         let is_hashed = |file: &Listed| file.sha256.len() == 64 && is_lower_hex(&file.sha256);
         if self.algorithm != "sha256-tree-v1" {
             Some("uses an unsupported algorithm")
