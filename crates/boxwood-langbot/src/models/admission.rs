@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::context::{counter, name};
 use super::errors::{Errors, Invalid, Location};
-use super::model::{Extra, Model};
+use super::model::Model;
 use super::{coerce, timestamp};
 use crate::v0_7::{Placement, Workspace};
 
@@ -52,7 +52,7 @@ pub(crate) fn admission_grant(data: &Map<String, Value>) -> Result<AdmissionGran
         max_sessions: model.required("max_sessions", limit),
         max_managed_processes: model.required("max_managed_processes", limit),
     };
-    model.finish(Extra::Forbid);
+    model.forbid_unknown();
     errors.check().map(|()| grant)
 }
 
@@ -67,14 +67,11 @@ pub(crate) fn admission_revocation(
         workspace_uuid: model.required("workspace_uuid", name),
         entitlement_revision: model.required("entitlement_revision", |input| {
             let number = coerce::only_integer(input, "entitlement_revision must be an integer")?;
-            counter(
-                number,
-                1,
-                "entitlement_revision must be greater than or equal to 1",
-            )
+            let rule = "entitlement_revision must be greater than or equal to 1";
+            counter(number, 1, rule)
         }),
     };
-    model.finish(Extra::Forbid);
+    model.forbid_unknown();
     errors.check().map(|()| revocation)
 }
 

@@ -5,13 +5,6 @@ use serde_json::{Map, Value};
 use super::coerce;
 use super::errors::{Errors, Invalid, Location};
 
-/// What to do with fields that the model does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extra {
-    Ignore,
-    Forbid,
-}
-
 /// Collects errors and keeps reading, so that one text lists all of them. An invalid field reads as its
 /// default; [`Errors::check`] rejects the model before the value is used.
 pub(super) struct Model<'i, 'e> {
@@ -123,11 +116,8 @@ impl<'i, 'e> Model<'i, 'e> {
         }
     }
 
-    /// Call after the last field.
-    pub(super) fn finish(&mut self, extra: Extra) {
-        if extra == Extra::Ignore {
-            return;
-        }
+    /// Call after the last field, for models that have no other fields.
+    pub(super) fn forbid_unknown(&mut self) {
         let forbidden = Invalid::new("extra_forbidden", "Extra inputs are not permitted");
         for key in self.fields.keys() {
             if !self.known.contains(&key.as_str()) {

@@ -38,14 +38,18 @@ pub(crate) fn verify_all(
     };
     for (mount, proof) in request.extra_mounts.iter().zip(proofs) {
         if proof.addresses(mount) && !is_mounted(mount) {
-            verify(mount, proof)
-                .map_err(|why| internal(format!("Immutable artifact preparation failed: {why}")))?;
+            verify(mount, proof)?;
         }
     }
     Ok(())
 }
 
-fn verify(mount: &MountSpec, proof: &MountProof) -> Result<(), String> {
+fn verify(mount: &MountSpec, proof: &MountProof) -> Result<(), ActionError> {
+    check(mount, proof)
+        .map_err(|why| internal(format!("Immutable artifact preparation failed: {why}")))
+}
+
+fn check(mount: &MountSpec, proof: &MountProof) -> Result<(), String> {
     let (Some(expected), Some(manifest)) = (proof.hex(), &proof.manifest_path) else {
         return Err("Artifact has no manifest".to_owned());
     };
@@ -182,8 +186,6 @@ mod tests {
     use std::path::PathBuf;
 
     use boxwood_api::MountMode;
-    use boxwood_session::{Backends, Settings};
-    use boxwood_test_support::FakeBackend;
     use serde_json::{Value, json};
 
     use super::*;
@@ -233,12 +235,7 @@ mod tests {
                 mode: MountMode::Ro,
             };
             assert!(proof.addresses(&mount));
-            let request = SpecRequest {
-                extra_mounts: vec![mount],
-                ..SpecRequest::default()
-            };
-            let sessions = Sessions::new(Backends::only(FakeBackend::new()), Settings::default());
-            verify_all(&request, &[proof], &sessions).map_err(|error| error.to_string())
+            verify(&mount, &proof).map_err(|error| error.to_string())
         }
     }
 
