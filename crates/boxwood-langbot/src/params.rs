@@ -1,6 +1,7 @@
 //! Reads single fields of an action's data, with Python's errors for missing ones.
 
 use boxwood_api::{ProcessId, SessionId};
+use boxwood_session::Sessions;
 use serde_json::{Map, Value};
 
 use crate::ActionError;
@@ -47,11 +48,14 @@ pub(crate) fn known_session(given: &str) -> Result<SessionId, ActionError> {
     })
 }
 
-/// `default` if the field is missing.
+/// The id of a process in an existing session. `default` if the field is missing.
 pub(crate) fn process_id(
     data: &Map<String, Value>,
+    sessions: &Sessions,
     session: &SessionId,
 ) -> Result<ProcessId, ActionError> {
+    // A missing session is reported before a missing process.
+    sessions.detail(session)?;
     let given = text_or(data, "process_id", "default")?;
     ProcessId::new(given)
         .ok()

@@ -267,10 +267,6 @@ fn make_parents(
     let root = package.dir.as_fd();
     let missing = || SkillError::SubdirectoryNotFound(parent.to_string_lossy().into_owned());
     let failed = |error: io::Error| refusal(error, "write", path, missing);
-    match beneath::open_dir(root, parent, Links::Inside) {
-        Err(error) if beneath::is_missing(&error) => {}
-        done => return done.map_err(failed),
-    }
     // Resolved from the root of the package, because an inner link may contain `..`.
     let mut here = PathBuf::new();
     let mut dir = beneath::open_dir(root, &here, Links::Never).map_err(failed)?;

@@ -49,15 +49,12 @@ pub(crate) async fn run(langbot: &Arc<LangBot>, request: Request) -> Result<Valu
         "box_start_managed_process" => start_process(langbot, &data).await?,
         "box_get_managed_process" => {
             let id = params::session_id(&data)?;
-            // A missing session is reported before a missing process.
-            langbot.sessions.detail(&id)?;
-            let process = params::process_id(&data, &id)?;
+            let process = params::process_id(&data, &langbot.sessions, &id)?;
             results::process(&langbot.sessions.process(&id, &process)?)
         }
         "box_stop_managed_process" => {
             let id = params::session_id(&data)?;
-            langbot.sessions.detail(&id)?;
-            let process = params::process_id(&data, &id)?;
+            let process = params::process_id(&data, &langbot.sessions, &id)?;
             session_calls::stop_process(langbot, &id, &process).await?;
             json!({"stopped": process})
         }

@@ -121,7 +121,7 @@ async fn upsert(
     let (placement, most) = (grant.placement(), settings.max_records());
     let now = Timestamp::now();
     let (grant, keep) = state.grants.install(grant, &settings.policy, most, now)?;
-    admission::drop_sessions(langbot, placement.workspace(), keep).await;
+    admission::drop_sessions(langbot, placement.workspace, keep).await;
     state.generations.observe(placement, most)?;
     Ok(json!({
         "installed": true,

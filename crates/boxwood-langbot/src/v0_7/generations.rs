@@ -33,31 +33,23 @@ impl Generations {
         sessions: &Sessions,
         max_records: usize,
     ) -> Result<CurrentPlacement, ActionError> {
-        let (current, is_new) = self.register(placement, max_records)?;
+        let (current, is_new) = self.observe(placement, max_records)?;
         if is_new {
-            remove_older(sessions, placement.workspace(), placement.generation()).await;
+            remove_older(sessions, placement.workspace, placement.generation).await;
             current.check()?;
         }
         Ok(current)
     }
 
-    /// Like [`Generations::enter`], for callers that remove the sessions themselves.
+    /// Like [`Generations::enter`], for callers that remove the sessions themselves. Also returns whether the
+    /// generation is newer than any known one.
     pub(crate) fn observe(
-        &self,
-        placement: Placement,
-        max_records: usize,
-    ) -> Result<(), ActionError> {
-        self.register(placement, max_records).map(|_| ())
-    }
-
-    /// Also returns whether the generation is newer than any known one.
-    fn register(
         &self,
         placement: Placement,
         max_records: usize,
     ) -> Result<(CurrentPlacement, bool), ActionError> {
         let mut newest = lock(&self.newest);
-        let workspace = placement.workspace();
+        let workspace = placement.workspace;
         if newest.len() >= max_records && !newest.contains_key(&workspace) {
             return Err(permission(
                 "Box generation fence capacity reached; \
@@ -68,7 +60,7 @@ impl Generations {
         let known = newest
             .entry(workspace)
             .or_insert_with(|| watch::Sender::new(0));
-        let (generation, known_generation) = (placement.generation(), *known.borrow());
+        let (generation, known_generation) = (placement.generation, *known.borrow());
         if generation < known_generation {
             return Err(stale());
         }
@@ -86,8 +78,8 @@ impl Generations {
     /// Admits a placement only if it is the newest already.
     pub(crate) fn current(&self, placement: Placement) -> Result<CurrentPlacement, ActionError> {
         let newest = lock(&self.newest);
-        let known = newest.get(&placement.workspace()).ok_or_else(stale)?;
-        if *known.borrow() != placement.generation() {
+        let known = newest.get(&placement.workspace).ok_or_else(stale)?;
+        if *known.borrow() != placement.generation {
             return Err(stale());
         }
         Ok(CurrentPlacement {
@@ -106,7 +98,7 @@ pub struct CurrentPlacement {
 
 impl CurrentPlacement {
     pub(crate) fn check(&self) -> Result<(), ActionError> {
-        if *self.newest_generation.borrow() == self.placement.generation() {
+        if *self.newest_generation.borrow() == self.placement.generation {
             Ok(())
         } else {
             Err(stale())
@@ -116,7 +108,7 @@ impl CurrentPlacement {
     /// Resolves when a newer generation is known.
     pub async fn superseded(&self) {
         let mut newest = self.newest_generation.clone();
-        let generation = self.placement.generation();
+        let generation = self.placement.generation;
         if newest
             .wait_for(|newest| *newest != generation)
             .await
@@ -140,8 +132,8 @@ impl CurrentPlacement {
             outcome = work => outcome,
         };
         if let Err(stale) = self.check() {
-            let first_kept = self.placement.generation().saturating_add(1);
-            remove_older(sessions, self.placement.workspace(), first_kept).await;
+            let first_kept = self.placement.generation.saturating_add(1);
+            remove_older(sessions, self.placement.workspace, first_kept).await;
             return Err(stale);
         }
         outcome

@@ -176,9 +176,7 @@ impl Tenant<'_> {
         data: &Map<String, Value>,
     ) -> Result<(SessionId, ProcessId), ActionError> {
         let id = self.named_session(data)?;
-        // A missing session is reported before a missing process.
-        self.langbot.sessions.detail(&id)?;
-        let process = params::process_id(data, &id)?;
+        let process = params::process_id(data, &self.langbot.sessions, &id)?;
         Ok((id, process))
     }
 

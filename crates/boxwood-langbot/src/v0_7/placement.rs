@@ -13,8 +13,8 @@ use crate::params::{is_lower_hex, is_python_space};
 /// A generation of a workspace of a LangBot instance. Sessions belong to a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
-    workspace: Workspace,
-    generation: u64,
+    pub(crate) workspace: Workspace,
+    pub(crate) generation: u64,
 }
 
 /// A workspace, independent of its generation. Stored as a digest, because names have no length limit.
@@ -47,14 +47,6 @@ impl Placement {
             workspace,
             generation,
         }
-    }
-
-    pub(crate) fn workspace(&self) -> Workspace {
-        self.workspace
-    }
-
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
     }
 
     /// Prefix of its session ids.
@@ -150,7 +142,7 @@ mod tests {
         let (one, eleven) = (placement("i", "w", 1), placement("i", "w", 11));
         let id = eleven.physical("1-x").expect("id");
         assert!(eleven.owns(&id) && !one.owns(&id));
-        assert!(id.as_str().starts_with(&one.workspace().prefix()));
+        assert!(id.as_str().starts_with(&one.workspace.prefix()));
         assert_eq!(one.logical(id.as_str()), id.as_str());
     }
 

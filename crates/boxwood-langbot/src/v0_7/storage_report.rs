@@ -74,7 +74,7 @@ pub(crate) fn sessions_of(langbot: &LangBot, placement: Placement) -> Vec<Sessio
 /// Without a configured directory there are no files on the host.
 async fn on_host(local: LocalDirs, placement: Placement) -> Result<Vec<Value>, ActionError> {
     blocking("the workspace could not be measured", move || {
-        let workspace = match local.workspace_path(placement.workspace()) {
+        let workspace = match local.workspace_path(placement.workspace) {
             Ok(path) => path,
             Err(error) if error.class() == "BoxReadinessError" => return Ok(Vec::new()),
             Err(error) => return Err(error),

@@ -60,13 +60,13 @@ impl Grants {
         check_enabled(policy)?;
         let records = lock(&self.records);
         let grant = records
-            .get(&placement.workspace())
+            .get(&placement.workspace)
             .and_then(|record| record.grant.as_ref())
             .ok_or_else(|| denied("Sandbox admission grant is missing"))?;
         if grant.is_expired(now) {
             return Err(denied("Sandbox admission grant has expired"));
         }
-        if grant.execution_generation != placement.generation() {
+        if grant.execution_generation != placement.generation {
             return Err(denied(
                 "Sandbox admission grant belongs to another execution generation",
             ));
@@ -96,7 +96,7 @@ impl Grants {
         check_policy(&grant, policy, now)?;
         let placement = grant.placement();
         let mut records = lock(&self.records);
-        let record = record_of(&mut records, placement.workspace(), max_records)?;
+        let record = record_of(&mut records, placement.workspace, max_records)?;
         if grant.entitlement_revision <= record.revoked {
             return Err(denied("Sandbox admission grant revision was revoked"));
         }
@@ -286,7 +286,7 @@ mod tests {
         refused(require(1, 60), "expired");
         refused(require(2, 0), "another execution generation");
         assert_eq!(grants.expire(at(59)), []);
-        assert_eq!(grants.expire(at(60)), [placement(1).workspace()]);
+        assert_eq!(grants.expire(at(60)), [placement(1).workspace]);
         refused(require(1, 0), "missing");
     }
 
@@ -332,7 +332,7 @@ mod tests {
     fn a_revoked_revision_cannot_be_installed_again() {
         let grants = Grants::default();
         assert!(install(&grants, grant(1, 3, 60)).is_ok());
-        let revoke = |revision| grants.revoke(placement(1).workspace(), revision, &policy(), 10);
+        let revoke = |revision| grants.revoke(placement(1).workspace, revision, &policy(), 10);
         refused(revoke(2), "stale");
         revoke(3).expect("revoked");
         refused(install(&grants, grant(1, 3, 60)), "was revoked");
@@ -376,7 +376,7 @@ mod tests {
             "not enabled",
         );
         refused(
-            grants.revoke(placement(1).workspace(), 1, &off, 10),
+            grants.revoke(placement(1).workspace, 1, &off, 10),
             "not enabled",
         );
         let broken = AdmissionPolicy::read(Some(&json!({"require": true})));

@@ -36,7 +36,7 @@ pub(crate) fn normalise(
     if workdir != DEFAULT_MOUNT_PATH && below_workspace(workdir).is_none() {
         return Err(denied("Managed sandbox workdir must stay under /workspace"));
     }
-    let workspace = local.make_workspace(placement.workspace())?;
+    let workspace = local.make_workspace(placement.workspace)?;
     if let Some(submitted) = &request.host_path
         && real_path(Path::new(submitted)) != workspace
     {

@@ -88,20 +88,14 @@ async fn forget_processes(langbot: &LangBot) {
     let limits = langbot.v0_7.settings().limits;
     let kept_for = i64::try_from(limits.completed_process_retention_sec).unwrap_or(i64::MAX);
     let deadline = Timestamp::now() - SignedDuration::from_secs(kept_for);
+    let sessions = &langbot.sessions;
     let mut ended = Vec::new();
-    for session in langbot.sessions.list() {
-        if !is_workspace_session(&session.session_id) {
-            continue;
-        }
-        for process in langbot
-            .sessions
-            .processes(&session.session_id)
-            .unwrap_or_default()
-        {
+    for session in sessions.ids().into_iter().filter(is_workspace_session) {
+        for process in sessions.processes(&session).unwrap_or_default() {
             if process.status == ProcessStatus::Exited
                 && let Some(at) = process.exited_at
             {
-                ended.push((at, session.session_id.clone(), process.process_id));
+                ended.push((at, session.clone(), process.process_id));
             }
         }
     }
@@ -113,11 +107,10 @@ async fn forget_processes(langbot: &LangBot) {
             continue;
         }
         // A process that was restarted meanwhile is kept.
-        let still_ended = langbot
-            .sessions
-            .process(&session, &process)
-            .is_ok_and(|info| info.exited_at == Some(at));
-        if still_ended && let Err(error) = langbot.sessions.stop_process(&session, &process).await {
+        let now = sessions.process(&session, &process);
+        if now.is_ok_and(|info| info.exited_at == Some(at))
+            && let Err(error) = sessions.stop_process(&session, &process).await
+        {
             tracing::debug!(%session, %process, %error, "failed to remove an ended process");
         }
     }
