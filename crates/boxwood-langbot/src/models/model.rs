@@ -43,12 +43,11 @@ impl<'i, 'e> Model<'i, 'e> {
         name: &'static str,
         read: impl FnOnce(&Value) -> Result<T, Invalid>,
     ) -> T {
-        let Some(input) = self.sent(name) else {
+        if !self.fields.contains_key(name) {
             let missing = Invalid::new("missing", "Field required");
             self.errors.push(&self.at(name), &missing);
-            return T::default();
-        };
-        self.read(name, input, T::default(), read)
+        }
+        self.optional(name, T::default(), read)
     }
 
     pub(super) fn optional<T>(
@@ -57,19 +56,9 @@ impl<'i, 'e> Model<'i, 'e> {
         default: T,
         read: impl FnOnce(&Value) -> Result<T, Invalid>,
     ) -> T {
-        match self.sent(name) {
-            Some(input) => self.read(name, input, default, read),
-            None => default,
-        }
-    }
-
-    fn read<T>(
-        &mut self,
-        name: &str,
-        input: &Value,
-        default: T,
-        read: impl FnOnce(&Value) -> Result<T, Invalid>,
-    ) -> T {
+        let Some(input) = self.sent(name) else {
+            return default;
+        };
         read(input).unwrap_or_else(|invalid| {
             self.errors.push(&self.at(name), &invalid);
             default

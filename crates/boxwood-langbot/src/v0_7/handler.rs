@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::admission::policy::MANAGED_SESSION;
 use super::admission::{self, managed_spec};
+use super::capacity::Permit;
 use super::files::artifacts;
 use super::instance::Instance;
 use super::placement::{Placement, Workspace};
@@ -230,7 +231,7 @@ impl Tenant<'_> {
             "active_sessions": used,
             "managed_processes": running,
             "session_ttl_sec": langbot.sessions.status().session_ttl_sec,
-            "limits": self.settings.limits.shown(),
+            "limits": self.settings.limits,
             "capacity": { "limit": limit, "used": used, "remaining": remaining },
         }))
     }
@@ -242,12 +243,8 @@ impl Tenant<'_> {
             return Err(ActionError::validation("cmd must not be empty"));
         }
         let (id, request) = self.prepare(spec).await?;
-        let state = &self.langbot.v0_7;
-        let limit = self.settings.limits.max_sessions;
-        let _permit = state
-            .capacity
-            .reserve_session(&self.langbot.sessions, &id, limit)?;
-        let _busy = state.busy(&id);
+        let _permit = self.reserve(&id)?;
+        let _busy = self.langbot.v0_7.busy(&id);
         let done = session_calls::exec(self.langbot, request).await?;
         Ok(results::exec(&done.result, done.timeout_sec))
     }
@@ -255,13 +252,15 @@ impl Tenant<'_> {
     async fn create(&self, data: &Map<String, Value>) -> Result<Value, ActionError> {
         let spec = models::box_spec(data, WireFormat::V0_7).map_err(ActionError::validation)?;
         let (id, request) = self.prepare(spec).await?;
-        let state = &self.langbot.v0_7;
-        let limit = self.settings.limits.max_sessions;
-        let _permit = state
-            .capacity
-            .reserve_session(&self.langbot.sessions, &id, limit)?;
+        let _permit = self.reserve(&id)?;
         let info = session_calls::create(self.langbot, request).await?;
         Ok(self.shown(&info))
+    }
+
+    fn reserve(&self, id: &SessionId) -> Result<Permit<'_>, ActionError> {
+        let limit = self.settings.limits.max_sessions;
+        let capacity = &self.langbot.v0_7.capacity;
+        capacity.reserve_session(&self.langbot.sessions, id, limit)
     }
 
     /// The request with its physical id, within the policy, and with verified packages.
@@ -312,13 +311,9 @@ impl Tenant<'_> {
             // Processes share the memory of their box.
             tracing::debug!(session = %id, asked = spec.memory_mb, memory_mb, "a process requests more memory than its box has");
         }
-        let state = &self.langbot.v0_7;
         let limit = self.settings.limits.max_managed_processes;
-        let process = &spec.spec.process_id;
-        let _permit =
-            state
-                .capacity
-                .reserve_process(&self.langbot.sessions, &id, process, limit)?;
+        let (capacity, process) = (&self.langbot.v0_7.capacity, &spec.spec.process_id);
+        let _permit = capacity.reserve_process(&self.langbot.sessions, &id, process, limit)?;
         let info = session_calls::start_process(self.langbot, &id, spec.spec).await?;
         Ok(results::process(&info))
     }

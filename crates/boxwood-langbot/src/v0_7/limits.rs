@@ -2,18 +2,21 @@
 
 use std::ops::RangeInclusive;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::ActionError;
 use crate::error::value_error;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Serialized as in `box_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Limits {
     pub(crate) max_sessions: u64,
     pub(crate) max_managed_processes: u64,
     pub(crate) max_completed_processes: u64,
     pub(crate) max_admission_records: u64,
     pub(crate) max_rpc_file_bytes: u64,
+    #[serde(skip)]
     pub(crate) completed_process_retention_sec: u64,
 }
 
@@ -67,21 +70,12 @@ impl Limits {
         replace(limit, "completed_process_retention_sec", 0..=86_400)?;
         Ok(limits)
     }
-
-    /// The format of `box_status`.
-    pub(crate) fn shown(&self) -> Value {
-        json!({
-            "max_sessions": self.max_sessions,
-            "max_managed_processes": self.max_managed_processes,
-            "max_completed_processes": self.max_completed_processes,
-            "max_admission_records": self.max_admission_records,
-            "max_rpc_file_bytes": self.max_rpc_file_bytes,
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

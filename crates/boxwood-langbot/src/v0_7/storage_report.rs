@@ -79,19 +79,18 @@ async fn on_host(local: LocalDirs, placement: Placement) -> Result<Vec<Value>, A
             Err(error) if error.class() == "BoxReadinessError" => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        let details = [("mcp", ".mcp"), ("inbox", "inbox"), ("outbox", "outbox")];
-        let whole = entry("workspace", &workspace, "root", None);
-        let parts = details
-            .into_iter()
-            .map(|(key, name)| entry(key, &workspace.join(name), "detail", Some("workspace")));
-        Ok(std::iter::once(whole).chain(parts).collect())
+        let entry = |key, path: &Path, kind, parent| {
+            let (text, usage) = (path.display().to_string(), Usage::of(path));
+            described(key, &text, kind, parent, &usage, "runtime_host")
+        };
+        let mut entries = vec![entry("workspace", &workspace, "root", None)];
+        for (key, name) in [("mcp", ".mcp"), ("inbox", "inbox"), ("outbox", "outbox")] {
+            let path = workspace.join(name);
+            entries.push(entry(key, &path, "detail", Some("workspace")));
+        }
+        Ok(entries)
     })
     .await
-}
-
-fn entry(key: &str, path: &Path, kind: &str, parent: Option<&str>) -> Value {
-    let text = path.display().to_string();
-    described(key, &text, kind, parent, &Usage::of(path), "runtime_host")
 }
 
 fn described(

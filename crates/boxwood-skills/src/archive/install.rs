@@ -11,9 +11,7 @@ use crate::front_matter::Document;
 use crate::loading::discovery::{ENTRY_FILES, SCAN_DEPTH};
 use crate::package_path::normalised;
 use crate::store::{Root, SkillStore};
-use crate::{
-    Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, changes, loading, naming,
-};
+use crate::{Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, loading, naming};
 
 impl SkillStore {
     /// Lists the skills of an archive and their target directories. Writes nothing.
@@ -42,9 +40,7 @@ impl SkillStore {
         let failed = |error| SkillError::io("unpack into", &root.path, error);
         let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
         for plan in &chosen {
-            let name = Path::new(&plan.target);
-            atomic::make_dir(staging.dir(), name).map_err(failed)?;
-            let dir = beneath::open_dir(staging.dir(), name, Links::Never).map_err(failed)?;
+            let dir = staging.make(Path::new(&plan.target)).map_err(failed)?;
             unpack(&mut archive, &plan.inside, dir.as_fd())?;
         }
         // One flush for all files, so that they are not empty after a power failure.
@@ -59,7 +55,7 @@ impl SkillStore {
         };
         for plan in &chosen {
             let target = Path::new(&plan.target);
-            if !changes::place(staging.dir(), target, &root, target)? {
+            if !staging.publish(target).map_err(failed)? {
                 return Err(exists(&root, target));
             }
             placed.targets.push(target.to_owned());
