@@ -237,18 +237,15 @@ fn load(
 fn mark_shared_names(skills: &mut [Located]) {
     let mut owners: HashMap<String, Vec<usize>> = HashMap::new();
     for (position, item) in skills.iter().enumerate() {
-        owners
-            .entry(item.skill.name.clone())
-            .or_default()
-            .push(position);
+        let name = item.skill.name.clone();
+        owners.entry(name).or_default().push(position);
     }
-    for positions in owners.into_values().filter(|positions| positions.len() > 1) {
-        for &position in &positions {
-            let other = if position == positions[0] {
-                positions[1]
-            } else {
-                positions[0]
-            };
+    for positions in owners.into_values() {
+        let [first, second, ..] = positions[..] else {
+            continue;
+        };
+        for position in positions {
+            let other = if position == first { second } else { first };
             let other = skills[other].path.display();
             let message = format!("another skill has the same name: {other}");
             let skill = Arc::make_mut(&mut skills[position].skill);

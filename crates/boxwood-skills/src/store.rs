@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use boxwood_api::SkillWarning;
 
@@ -19,7 +19,7 @@ pub struct SkillStore {
 
 #[derive(Debug)]
 struct Inner {
-    root: RwLock<PathBuf>,
+    root: Mutex<PathBuf>,
     limits: Limits,
     index: Mutex<Index>,
     /// Held during changes, so that a check and the following change are atomic. Archives are unpacked
@@ -48,7 +48,7 @@ impl SkillStore {
     pub fn new(root: PathBuf, limits: Limits) -> Self {
         Self {
             inner: Arc::new(Inner {
-                root: RwLock::new(real_path(&root)),
+                root: Mutex::new(real_path(&root)),
                 limits,
                 index: Mutex::default(),
                 changing: Mutex::default(),
@@ -58,11 +58,7 @@ impl SkillStore {
 
     /// Absolute, with links resolved as far as the path exists.
     pub fn root(&self) -> PathBuf {
-        self.inner
-            .root
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.inner.root).clone()
     }
 
     pub fn limits(&self) -> &Limits {
@@ -72,11 +68,7 @@ impl SkillStore {
     /// LangBot sets the skill directory at each start.
     pub fn set_root(&self, root: impl AsRef<Path>) {
         let root = real_path(root.as_ref());
-        let mut current = self
-            .inner
-            .root
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.inner.root);
         if *current != root {
             *current = root;
             self.index().clear();
@@ -192,16 +184,10 @@ impl SkillStore {
     /// Opens a directory of the host to import from.
     pub(crate) fn open_outside(&self, path: &Path) -> Result<Root, SkillError> {
         let top = open_existing(path)?;
-        let allowed = match &self.limits().import_roots {
-            None => true,
-            Some(roots) => {
-                top.path.starts_with(self.root())
-                    || roots
-                        .iter()
-                        .any(|root| top.path.starts_with(real_path(root)))
-            }
-        };
-        if allowed {
+        let within = |root: &PathBuf| top.path.starts_with(real_path(root));
+        let roots = self.limits().import_roots.as_ref();
+        let allowed = roots.is_none_or(|roots| roots.iter().any(within));
+        if allowed || top.path.starts_with(self.root()) {
             Ok(top)
         } else {
             Err(SkillError::ImportNotAllowed {
@@ -211,18 +197,16 @@ impl SkillStore {
     }
 
     pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
-        self.inner
-            .changing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.changing)
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.inner
-            .index
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.index)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn open_package(root: &Root, located: &Located) -> Result<Package, SkillError> {

@@ -24,11 +24,7 @@ pub(crate) async fn run(langbot: &Arc<LangBot>, request: Request) -> Result<Valu
         }
         "box_health" | "box_get_backend_info" => json!(langbot.backend()),
         "box_status" => status(langbot),
-        "box_exec" => {
-            let spec = spec(&data)?;
-            let done = session_calls::exec(langbot, spec).await?;
-            results::exec(&done.result, done.timeout_sec)
-        }
+        "box_exec" => session_calls::exec(langbot, spec(&data)?).await?,
         "box_create_session" => {
             let info = session_calls::create(langbot, spec(&data)?).await?;
             results::session(&info)
@@ -89,8 +85,7 @@ async fn start_process(langbot: &LangBot, data: &Map<String, Value>) -> Result<V
     let spec = params::required(data, "spec")?;
     let spec = models::process_spec(spec, WireFormat::V0_4).map_err(ActionError::validation)?;
     let id = params::known_session(given)?;
-    let info = session_calls::start_process(langbot, &id, spec.spec).await?;
-    Ok(results::process(&info))
+    session_calls::start_process(langbot, &id, spec.spec).await
 }
 
 /// Persistent sessions are kept. The daemon continues, because it may have other clients.

@@ -245,8 +245,7 @@ impl Tenant<'_> {
         let (id, request) = self.prepare(spec).await?;
         let _permit = self.reserve(&id)?;
         let _busy = self.langbot.v0_7.busy(&id);
-        let done = session_calls::exec(self.langbot, request).await?;
-        Ok(results::exec(&done.result, done.timeout_sec))
+        session_calls::exec(self.langbot, request).await
     }
 
     async fn create(&self, data: &Map<String, Value>) -> Result<Value, ActionError> {
@@ -314,8 +313,7 @@ impl Tenant<'_> {
         let limit = self.settings.limits.max_managed_processes;
         let (capacity, process) = (&self.langbot.v0_7.capacity, &spec.spec.process_id);
         let _permit = capacity.reserve_process(&self.langbot.sessions, &id, process, limit)?;
-        let info = session_calls::start_process(self.langbot, &id, spec.spec).await?;
-        Ok(results::process(&info))
+        session_calls::start_process(self.langbot, &id, spec.spec).await
     }
 
     /// Replaces physical ids in a response.

@@ -61,17 +61,9 @@ impl Placement {
         if logical.is_empty() {
             return Err(value_error("Box session_id must not be empty"));
         }
-        let mut safe = String::with_capacity(logical.len());
-        let mut in_run = false;
-        for character in logical.chars() {
-            if character.is_ascii_alphanumeric() || matches!(character, '_' | '.' | '-') {
-                safe.push(character);
-                in_run = false;
-            } else if !in_run {
-                safe.push('-');
-                in_run = true;
-            }
-        }
+        let is_unsafe = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.' | '-');
+        let parts = logical.split(is_unsafe).filter(|part| !part.is_empty());
+        let safe = parts.collect::<Vec<_>>().join("-");
         let safe = safe.trim_matches('-');
         if safe.is_empty() {
             return Err(value_error("Box session_id must contain a valid character"));
