@@ -51,12 +51,11 @@ impl SkillStore {
     fn create_empty(&self, name: &str, new: &NewSkill) -> Result<PathBuf, SkillError> {
         let root = self.make_root()?;
         let text = new_text(name, new, None)?;
-        check_text(&text, self.limits())?;
         let target = Path::new(name);
         let failed = |error| SkillError::io("create", root.path.join(name), error);
         let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
         let made = staging.make(target).map_err(failed)?;
-        atomic::write(made.as_fd(), Path::new(ENTRY_FILES[0]), text.as_bytes()).map_err(failed)?;
+        self.write_entry(made.as_fd(), &root.path.join(name), &text)?;
         if staging.publish(target).map_err(failed)? {
             return Ok(target.to_owned());
         }
@@ -69,7 +68,7 @@ impl SkillStore {
         if entry.is_some() || unusable.is_some() {
             return Err(taken());
         }
-        atomic::write(old.as_fd(), Path::new(ENTRY_FILES[0]), text.as_bytes()).map_err(failed)?;
+        self.write_entry(old.as_fd(), &root.path.join(name), &text)?;
         Ok(target.to_owned())
     }
 
@@ -135,7 +134,11 @@ impl SkillStore {
         let entry = entry_of(dir, path)?;
         let imported = loading::load(dir, entry, path, self.limits())?;
         let text = new_text(name, new, Some(&imported))?;
-        check_text(&text, self.limits())?;
+        self.write_entry(dir, path, &text)
+    }
+
+    fn write_entry(&self, dir: BorrowedFd<'_>, path: &Path, text: &str) -> Result<(), SkillError> {
+        check_text(text, self.limits())?;
         atomic::write(dir, Path::new(ENTRY_FILES[0]), text.as_bytes())
             .map_err(|error| SkillError::io("write", path.join(ENTRY_FILES[0]), error))
     }
@@ -169,9 +172,7 @@ impl SkillStore {
         let body = patch.instructions.as_deref();
         let body = body.unwrap_or(&loaded.document.body);
         let text = front_matter::rewrite(&loaded.document, &fields, body)?;
-        check_text(&text, self.limits())?;
-        atomic::write(dir, Path::new(ENTRY_FILES[0]), text.as_bytes())
-            .map_err(|error| SkillError::io("write", &skill.package_root, error))?;
+        self.write_entry(dir, &skill.package_root, &text)?;
         let contents = self.contents_of(&root)?;
         let updated = contents.at(&located.path);
         updated

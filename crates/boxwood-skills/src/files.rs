@@ -306,17 +306,10 @@ fn write_through_link(
         Ok(file) => file,
         Err(error) if beneath::is_missing(&error) => return Ok(false),
         Err(error) if beneath::leads_out(&error) => return Err(SkillError::PathEscapes),
-        Err(error) => {
-            let is_special = matches!(
-                Errno::from_io_error(&error),
-                Some(Errno::ISDIR | Errno::NXIO)
-            );
-            return Err(if is_special {
-                not_regular()
-            } else {
-                failed(error)
-            });
-        }
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::ISDIR | Errno::NXIO) => return Err(not_regular()),
+            _ => return Err(failed(error)),
+        },
     };
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(not_regular());

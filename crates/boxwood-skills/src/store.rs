@@ -90,16 +90,17 @@ impl SkillStore {
     }
 
     pub fn get(&self, name: &str) -> Result<Option<Skill>, SkillError> {
-        let contents = self.contents()?;
-        Ok(contents.find(name).map(|item| Skill::clone(&item.skill)))
+        Ok(self.find(name)?.map(Arc::unwrap_or_clone))
     }
 
     /// The directory of a skill, for mounting.
     pub fn package_dir(&self, name: &str) -> Result<Option<PathBuf>, SkillError> {
+        Ok(self.find(name)?.map(|skill| skill.package_root.clone()))
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Arc<Skill>>, SkillError> {
         let contents = self.contents()?;
-        Ok(contents
-            .find(name)
-            .map(|item| item.skill.package_root.clone()))
+        Ok(contents.find(name).map(|item| Arc::clone(&item.skill)))
     }
 
     /// Reads the single skill in a directory of the host or one level below.

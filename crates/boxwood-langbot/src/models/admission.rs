@@ -46,11 +46,11 @@ pub(crate) fn admission_grant(data: &Map<String, Value>) -> Result<AdmissionGran
     let grant = AdmissionGrant {
         instance_uuid: model.required("instance_uuid", name),
         workspace_uuid: model.required("workspace_uuid", name),
-        execution_generation: model.required("execution_generation", revision),
-        entitlement_revision: model.required("entitlement_revision", revision),
+        execution_generation: model.required("execution_generation", at_least(1)),
+        entitlement_revision: model.required("entitlement_revision", at_least(1)),
         expires_at: model.required("expires_at", timestamp::aware),
-        max_sessions: model.required("max_sessions", limit),
-        max_managed_processes: model.required("max_managed_processes", limit),
+        max_sessions: model.required("max_sessions", at_least(0)),
+        max_managed_processes: model.required("max_managed_processes", at_least(0)),
     };
     model.forbid_unknown();
     errors.check().map(|()| grant)
@@ -75,12 +75,10 @@ pub(crate) fn admission_revocation(
     errors.check().map(|()| revocation)
 }
 
-fn revision(input: &Value) -> Result<u64, Invalid> {
-    let number = coerce::only_integer(input, "must be an integer")?;
-    counter(number, 1, "must be greater than or equal to 1")
-}
-
-fn limit(input: &Value) -> Result<u64, Invalid> {
-    let number = coerce::only_integer(input, "must be an integer")?;
-    counter(number, 0, "must be greater than or equal to 0")
+fn at_least(least: i128) -> impl Fn(&Value) -> Result<u64, Invalid> {
+    move |input| {
+        let number = coerce::only_integer(input, "must be an integer")?;
+        let rule = format!("must be greater than or equal to {least}");
+        counter(number, least, &rule)
+    }
 }

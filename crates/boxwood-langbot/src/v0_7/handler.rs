@@ -30,11 +30,11 @@ const CONTROL: [&str; 9] = [
     "box_shutdown",
 ];
 
-/// Actions of a workspace.
-const WORKSPACE: [&str; 11] = [
-    "__stream_ack",
-    "box_status",
-    "box_get_storage_analysis",
+/// Actions of a workspace that need no grant.
+const WITHOUT_GRANT: [&str; 3] = ["__stream_ack", "box_status", "box_get_storage_analysis"];
+
+/// Actions of a workspace that need a grant if the policy requires grants.
+const WITH_GRANT: [&str; 8] = [
     "box_exec",
     "box_create_session",
     "box_get_session",
@@ -44,14 +44,6 @@ const WORKSPACE: [&str; 11] = [
     "box_get_managed_process",
     "box_stop_managed_process",
 ];
-
-/// Returns true for actions that need a grant if the policy requires grants.
-fn needs_grant(action: &str) -> bool {
-    !matches!(
-        action,
-        "__stream_ack" | "box_status" | "box_get_storage_analysis"
-    )
-}
 
 pub(crate) async fn run(
     langbot: &Arc<LangBot>,
@@ -65,8 +57,9 @@ pub(crate) async fn run(
     } = request;
     let context = context.as_ref().map(models::action_context).transpose();
     let context = context.map_err(|text| ActionError::new("ValidationError", text))?;
-    let is_control = CONTROL.contains(&action.as_str());
-    if !is_control && !WORKSPACE.contains(&action.as_str()) {
+    let is_in = |actions: &[&str]| actions.contains(&action.as_str());
+    let is_control = is_in(&CONTROL);
+    if !is_control && !is_in(&WITHOUT_GRANT) && !is_in(&WITH_GRANT) {
         return Err(ActionError::unknown_action(&action));
     }
     if let Some(context) = &context
@@ -97,7 +90,7 @@ async fn run_in_workspace(
 ) -> Result<Value, ActionError> {
     let state = &langbot.v0_7;
     let settings = state.settings();
-    if settings.policy.required && needs_grant(action) {
+    if settings.policy.required && WITH_GRANT.contains(&action) {
         admission::require(langbot, &settings, placement).await?;
     }
     let current = state
@@ -136,9 +129,7 @@ impl Tenant<'_> {
             "box_create_session" => self.create(&data).await?,
             "box_get_session" => {
                 let id = self.named_session(&data)?;
-                let mut answer = results::detail(&self.langbot.sessions.detail(&id)?);
-                answer["status"] = self.status_of(&id).into();
-                answer
+                self.with_status(results::detail(&self.langbot.sessions.detail(&id)?), &id)
             }
             "box_get_sessions" => json!({ "sessions": self.sessions() }),
             "box_delete_session" => {
@@ -161,15 +152,12 @@ impl Tenant<'_> {
     }
 
     /// The physical id of a session. With a policy there is only one session.
-    fn session(&self, logical: &str) -> Result<SessionId, ActionError> {
+    fn named_session(&self, data: &Map<String, Value>) -> Result<SessionId, ActionError> {
+        let logical = params::text(data, "session_id")?;
         if self.settings.policy.required && logical.trim() != MANAGED_SESSION {
             return Err(denied("Managed sandbox session_id is runtime-owned"));
         }
         self.placement.physical(logical)
-    }
-
-    fn named_session(&self, data: &Map<String, Value>) -> Result<SessionId, ActionError> {
-        self.session(params::text(data, "session_id")?)
     }
 
     fn named_process(
@@ -192,17 +180,13 @@ impl Tenant<'_> {
     }
 
     fn shown(&self, info: &SessionInfo) -> Value {
-        let mut answer = results::session(info);
-        answer["status"] = self.status_of(&info.session_id).into();
-        answer
+        self.with_status(results::session(info), &info.session_id)
     }
 
-    fn status_of(&self, id: &SessionId) -> &'static str {
-        if self.langbot.v0_7.is_busy(id) {
-            "running"
-        } else {
-            "idle"
-        }
+    fn with_status(&self, mut session: Value, id: &SessionId) -> Value {
+        let is_busy = self.langbot.v0_7.is_busy(id);
+        session["status"] = if is_busy { "running" } else { "idle" }.into();
+        session
     }
 
     async fn status(&self) -> Result<Value, ActionError> {
