@@ -127,7 +127,7 @@ impl LangBot {
     /// Returns true if a handshake has the control token, which replaces a daemon token on LangBot's
     /// routes.
     pub fn has_control_token(&self, headers: &HeaderMap) -> bool {
-        self.v0_7.has_control_token(headers)
+        self.v0_7.gate.has_token(headers)
     }
 
     /// Logs a refused connection, at most once per interval because any peer can cause it.

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suffix_cannot_add_a_step() {
+    fn a_suffix_cannot_add_a_path_component() {
         assert!(matches!(
             target_name("a", "", "../../x"),
             Err(SkillError::TargetSuffix)

@@ -176,7 +176,7 @@ impl SkillStore {
 
     pub(crate) fn make_root(&self) -> Result<Root, SkillError> {
         let path = self.root();
-        let failed = |error| SkillError::io("make", &path, error);
+        let failed = |error| SkillError::io("create", &path, error);
         std::fs::create_dir_all(&path).map_err(failed)?;
         let dir = beneath::open_top(&path).map_err(failed)?;
         Ok(Root { dir, path })

@@ -37,11 +37,8 @@ pub(crate) fn box_spec(
         errors.push(&Location::default(), &Invalid::value(rule));
     }
     errors.check()?;
-    let session_id = SessionId::new(&session_id).map_err(|error| {
-        let at = Location::default().then("session_id");
-        errors.push(&at, &Invalid::value(&error.to_string()));
-        errors.text()
-    })?;
+    let session_id =
+        SessionId::new(&session_id).map_err(|error| errors.text_with("session_id", &error))?;
     spec.request.session_id = Some(session_id);
     spec.request.validate().map_err(|error| {
         errors.push_field(&error);

@@ -5,7 +5,7 @@ use boxwood_api::{DEFAULT_MOUNT_PATH, FieldError, ProcessId, ProcessSpec};
 use serde_json::Value;
 
 use super::coerce::{self, saturated};
-use super::errors::{Errors, Invalid, Location};
+use super::errors::{Errors, Location};
 use super::model::{self, Model};
 use super::paths::in_box;
 use crate::WireFormat;
@@ -31,11 +31,8 @@ pub(crate) fn process_spec(data: &Value, version: WireFormat) -> Result<ValidPro
     let model = &mut Model::new(sent, Location::default(), &mut errors);
     let (id, mut valid) = fields(model, version);
     errors.check()?;
-    valid.spec.process_id = ProcessId::new(&id).map_err(|error| {
-        let at = Location::default().then("process_id");
-        errors.push(&at, &Invalid::value(&error.to_string()));
-        errors.text()
-    })?;
+    valid.spec.process_id =
+        ProcessId::new(&id).map_err(|error| errors.text_with("process_id", &error))?;
     let checked = valid.spec.validate().and_then(|spec| {
         if valid.memory_mb > MAX_MEMORY_MB {
             let rule = format!("must be at most {MAX_MEMORY_MB}");

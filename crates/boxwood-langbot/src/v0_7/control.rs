@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use boxwood_policy::{Origin, check_place};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -91,16 +90,7 @@ pub(crate) async fn make_workspace(
 ) -> Result<(), ActionError> {
     let rules = langbot.rules.clone();
     blocking("the default workspace could not be created", move || {
-        settings.local.ensure_default_workspace(|given, real| {
-            let given = given.display().to_string();
-            check_place(
-                "box.local.default_workspace",
-                &given,
-                real,
-                Origin::LangBotPlatform,
-                &rules,
-            )
-        })
+        settings.local.ensure_default_workspace(&rules)
     })
     .await
 }

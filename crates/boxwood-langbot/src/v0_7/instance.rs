@@ -118,10 +118,11 @@ impl InstanceGate {
         headers.contains_key(INSTANCE)
     }
 
-    /// Returns true if the handshake has the control token.
+    /// Returns true if the handshake has the control token, and the instance header of SDK 0.7.
     pub(crate) fn has_token(&self, headers: &HeaderMap) -> bool {
         let presented = single_header(headers, &CONTROL_TOKEN);
-        (self.token.as_ref().zip(presented)).is_some_and(|(token, sent)| token.matches(sent))
+        let matching = self.token.as_ref().zip(presented);
+        Self::is_v0_7(headers) && matching.is_some_and(|(token, sent)| token.matches(sent))
     }
 
     /// `None` if the control token is wrong or missing, or the instance id is invalid or unknown.

@@ -13,8 +13,6 @@ mod relay;
 mod state;
 mod storage_report;
 
-use http::HeaderMap;
-
 use crate::{ActionError, LangBot};
 
 pub(crate) use admission::start_cleanup;
@@ -33,11 +31,4 @@ pub(crate) async fn apply_environment(langbot: &LangBot) -> Result<(), ActionErr
         return Ok(());
     }
     control::make_workspace(langbot, state.settings()).await
-}
-
-impl State {
-    /// Requires the instance header too: clients of SDK 0.4 send neither.
-    pub(crate) fn has_control_token(&self, headers: &HeaderMap) -> bool {
-        InstanceGate::is_v0_7(headers) && self.gate.has_token(headers)
-    }
 }

@@ -153,7 +153,7 @@ fn check_targets(root: &Root, chosen: &[Plan]) -> Result<(), SkillError> {
         match beneath::stat_entry(root.dir.as_fd(), target) {
             Ok(_) => return Err(exists(root, target)),
             Err(error) if beneath::is_missing(&error) => {}
-            Err(error) => return Err(SkillError::io("look at", root.path.join(target), error)),
+            Err(error) => return Err(SkillError::io("inspect", root.path.join(target), error)),
         }
     }
     Ok(())

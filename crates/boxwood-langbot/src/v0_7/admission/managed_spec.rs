@@ -174,7 +174,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().canonicalize().expect("real");
         let local = LocalDirs::read(json!({"host_root": "box"}).as_object(), &root);
-        local.ensure_default_workspace(|_, _| Ok(())).expect("made");
+        let rules = boxwood_policy::PolicyRules::default();
+        local.ensure_default_workspace(&rules).expect("made");
         std::fs::create_dir(root.join("box/tool")).expect("tool");
         Place {
             root,

@@ -44,13 +44,19 @@ pub(crate) async fn drop_sessions(langbot: &LangBot, workspace: Workspace, keep:
         Keep::Managed(placement) => placement.physical(MANAGED_SESSION).ok(),
         Keep::Nothing => None,
     };
+    delete_sessions(langbot, workspace, kept.as_ref(), REVOKED).await;
+}
+
+async fn delete_sessions(
+    langbot: &LangBot,
+    workspace: Workspace,
+    kept: Option<&SessionId>,
+    reason: &str,
+) {
     let prefix = workspace.prefix();
-    let removed = langbot
-        .sessions
-        .ids()
-        .into_iter()
-        .filter(|id| id.as_str().starts_with(&prefix) && kept.as_ref() != Some(id));
-    session_calls::delete_all(langbot, removed, REVOKED).await;
+    let mut ids = langbot.sessions.ids();
+    ids.retain(|id| id.as_str().starts_with(&prefix) && Some(id) != kept);
+    session_calls::delete_all(langbot, ids, reason).await;
 }
 
 /// Starts the periodic removal of expired grants and ended processes, with the first connection of SDK 0.7.
@@ -73,13 +79,7 @@ pub(crate) fn start_cleanup(langbot: &Arc<LangBot>) {
 
 async fn expire_grants(langbot: &LangBot) {
     for workspace in langbot.v0_7.grants.expire(Timestamp::now()) {
-        let prefix = workspace.prefix();
-        let removed = langbot
-            .sessions
-            .ids()
-            .into_iter()
-            .filter(|id| id.as_str().starts_with(&prefix));
-        session_calls::delete_all(langbot, removed, EXPIRED).await;
+        delete_sessions(langbot, workspace, None, EXPIRED).await;
     }
 }
 
