@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::archive::{Archive, Member};
 use crate::beneath::staging::Staging;
@@ -48,29 +48,41 @@ impl SkillStore {
 
         let _change = self.change();
         check_targets(&root, &chosen)?;
-        let mut placed = Placed {
-            root: &root,
-            staging: &staging,
-            targets: Vec::new(),
-        };
-        for plan in &chosen {
-            let target = Path::new(&plan.target);
-            if !staging.publish(target).map_err(failed)? {
-                return Err(exists(&root, target));
+        let mut published = 0;
+        let installed = self.publish(&root, &staging, &chosen, &mut published);
+        if installed.is_err() {
+            for plan in &chosen[..published] {
+                let _ = staging.discard(root.dir.as_fd(), Path::new(&plan.target));
             }
-            placed.targets.push(target.to_owned());
         }
-        let contents = self.contents_of(&root)?;
-        let mut skills = Vec::with_capacity(chosen.len());
-        for plan in &chosen {
+        installed
+    }
+
+    /// Moves unpacked skills into the store and reads them. Counts those that were moved, also if a later step fails.
+    fn publish(
+        &self,
+        root: &Root,
+        staging: &Staging,
+        chosen: &[Plan],
+        published: &mut usize,
+    ) -> Result<Vec<Skill>, SkillError> {
+        for plan in chosen {
+            let target = Path::new(&plan.target);
+            let is_new = staging.publish(target);
+            if !is_new.map_err(|error| SkillError::io("unpack into", &root.path, error))? {
+                return Err(exists(root, target));
+            }
+            *published += 1;
+        }
+        let contents = self.contents_of(root)?;
+        let read = |plan: &Plan| {
             let installed = contents.at(Path::new(&plan.target));
-            let installed = installed.ok_or_else(|| SkillError::NoEntryFile {
+            let skill = installed.map(|item| Skill::clone(&item.skill));
+            skill.ok_or_else(|| SkillError::NoEntryFile {
                 path: root.path.join(&plan.target),
-            })?;
-            skills.push(Skill::clone(&installed.skill));
-        }
-        placed.targets.clear();
-        Ok(skills)
+            })
+        };
+        chosen.iter().map(read).collect()
     }
 
     fn plan(&self, archive: &Archive<'_>, request: &ZipRequest) -> Result<Vec<Plan>, SkillError> {
@@ -116,21 +128,6 @@ struct Plan {
     /// Its target directory in the store.
     target: String,
     planned: PlannedSkill,
-}
-
-/// Directories already moved into the store. Removed again if a later step fails.
-struct Placed<'a> {
-    root: &'a Root,
-    staging: &'a Staging,
-    targets: Vec<PathBuf>,
-}
-
-impl Drop for Placed<'_> {
-    fn drop(&mut self) {
-        for target in &self.targets {
-            let _ = self.staging.discard(self.root.dir.as_fd(), target);
-        }
-    }
 }
 
 fn exists(root: &Root, target: &Path) -> SkillError {

@@ -10,7 +10,7 @@ use std::path::Path;
 use boxwood_api::{MountSpec, SpecRequest};
 use boxwood_session::Sessions;
 use data_encoding::HEXLOWER;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -154,14 +154,13 @@ impl Listed {
             Mode::empty(),
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
         )?;
-        let stat = fstat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
-            || u64::try_from(stat.st_size) != Ok(self.size)
-        {
+        let file = File::from(file);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || metadata.len() != self.size {
             return Ok(false);
         }
         let mut digest = Sha256::new();
-        let mut content = File::from(file).take(self.size + 1);
+        let mut content = file.take(self.size + 1);
         let (mut piece, mut length) = (vec![0; 256 * 1024], 0);
         loop {
             let read = content.read(&mut piece)?;
