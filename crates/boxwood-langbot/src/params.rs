@@ -14,9 +14,8 @@ pub(crate) fn required<'a>(
 }
 
 pub(crate) fn text<'a>(data: &'a Map<String, Value>, key: &str) -> Result<&'a str, ActionError> {
-    required(data, key)?
-        .as_str()
-        .ok_or_else(|| ActionError::new("TypeError", format!("{key} must be text")))
+    let value = required(data, key)?;
+    value.as_str().ok_or_else(|| not_text(key))
 }
 
 /// The value, or a default if it is absent or null.
@@ -28,8 +27,12 @@ pub(crate) fn text_or<'a>(
     match data.get(key) {
         None | Some(Value::Null) => Ok(default),
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(ActionError::new("TypeError", format!("{key} must be text"))),
+        Some(_) => Err(not_text(key)),
     }
+}
+
+fn not_text(key: &str) -> ActionError {
+    ActionError::new("TypeError", format!("{key} must be text"))
 }
 
 /// The id of an existing session. An id that no session can have is reported as not found.

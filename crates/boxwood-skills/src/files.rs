@@ -40,13 +40,11 @@ impl SkillStore {
         let wanted = max_entries.clamp(1, self.limits().max_listed_entries.max(1));
         let names = first_names(dir.as_fd(), include_hidden, wanted)
             .map_err(|error| SkillError::io("list", path.as_path(), error))?;
-        let mut entries = Vec::with_capacity(names.len());
-        for name in names {
-            // Removed since it was listed.
-            if let Some(item) = item(&package, dir.as_fd(), &path, &name) {
-                entries.push(item);
-            }
-        }
+        // Entries that were removed meanwhile are skipped.
+        let items = names.iter();
+        let entries: Vec<_> = items
+            .filter_map(|name| item(&package, dir.as_fd(), &path, name))
+            .collect();
         Ok(FileListing {
             skill: package.skill.name.clone(),
             base_path: path.as_str().to_owned(),

@@ -36,16 +36,7 @@ pub(crate) fn target_stem(filename: &str) -> String {
         Some(dot) => &base[..base.len() - unhidden.len() + dot],
         None => base,
     };
-    let safe: String = stem
-        .chars()
-        .map(|c| {
-            if c.is_alphanumeric() || is_joiner(c) {
-                c
-            } else {
-                '-'
-            }
-        })
-        .collect();
+    let safe = stem.replace(|c: char| !c.is_alphanumeric() && !is_joiner(c), "-");
     match safe.trim_matches(is_joiner) {
         "" => "uploaded-skill".to_owned(),
         trimmed => trimmed.to_owned(),

@@ -58,10 +58,7 @@ pub(crate) async fn run(langbot: &Arc<LangBot>, request: Request) -> Result<Valu
             shutdown(langbot).await;
             json!({})
         }
-        _ => match skills::answer(langbot, &action, data).await {
-            Some(outcome) => outcome?,
-            None => return Err(ActionError::unknown_action(&action)),
-        },
+        _ => skills::answer(langbot, &action, data).await?,
     })
 }
 

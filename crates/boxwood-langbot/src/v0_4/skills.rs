@@ -13,15 +13,15 @@ use super::skill_zips;
 use crate::error::blocking;
 use crate::{ActionError, LangBot, params};
 
-/// `None` if it is not an action of the skill store.
+/// Fails if it is not an action of the skill store.
 pub(crate) async fn answer(
     langbot: &Arc<LangBot>,
     action: &str,
     data: Map<String, Value>,
-) -> Option<Result<Value, ActionError>> {
+) -> Result<Value, ActionError> {
     let outcome = match action {
-        "box_list_skills" => return Some(list(langbot).await),
-        "box_get_skill" => return Some(get(langbot, &data).await),
+        "box_list_skills" => return list(langbot).await,
+        "box_get_skill" => return get(langbot, &data).await,
         "box_create_skill" => create(langbot, &data).await,
         "box_update_skill" => update(langbot, &data).await,
         "box_delete_skill" => delete(langbot, &data).await,
@@ -31,10 +31,10 @@ pub(crate) async fn answer(
         "box_write_skill_file" => write_file(langbot, &data).await,
         "box_preview_skill_zip" => skill_zips::preview(langbot, &data).await,
         "box_install_skill_zip" => skill_zips::install(langbot, &data).await,
-        _ => return None,
+        _ => return Err(ActionError::unknown_action(&action)),
     };
     // Clients expect a validation error for every failure of these actions.
-    Some(outcome.map_err(|error| ActionError::validation(error.message())))
+    outcome.map_err(|error| ActionError::validation(error.message()))
 }
 
 /// Runs on a blocking thread: the store reads and writes files.

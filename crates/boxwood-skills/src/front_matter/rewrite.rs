@@ -69,41 +69,30 @@ fn edited(source: &str, old: &Mapping, fields: &Fields<'_>) -> Option<String> {
         if places.next().is_some() {
             return None;
         }
-        let line = |value: &str| format!("{indent}{key}: {}", quoted(value));
-        match (place, wanted) {
-            (Some(entry), wanted) => {
-                let start = line_start(source, entry.key_start);
+        let (start, end, comment) = match place {
+            None => (after, after, ""),
+            Some(entry) => {
                 indent_of(source, entry.key_start)?;
                 let (end, comment) = value_end(source, entry.key_start, entry.value_end);
-                if let Some(wanted) = wanted {
-                    let blank = strip(wanted).is_empty();
-                    let new = if blank {
-                        String::new()
-                    } else {
-                        format!("{}{comment}\n", line(wanted))
-                    };
-                    edits.push((start, end, new));
-                }
-                after = after.max(end);
+                (line_start(source, entry.key_start), end, comment)
             }
-            (None, Some(wanted)) if !strip(wanted).is_empty() => {
-                edits.push((after, after, format!("{}\n", line(wanted))));
-            }
-            (None, _) => {}
+        };
+        after = after.max(end);
+        if let Some(wanted) = wanted {
+            let new = match strip(wanted) {
+                "" => String::new(),
+                _ => format!("{indent}{key}: {}{comment}\n", quoted(wanted)),
+            };
+            edits.push((start, end, new));
         }
     }
     edits.sort_by_key(|(start, end, _)| (*start, *end));
-    let mut text = String::with_capacity(source.len() + 128);
-    let mut at = 0;
-    for (start, end, new) in edits {
-        text.push_str(source.get(at..start)?);
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text.push_str(&new);
-        at = end;
+    let mut text = source.to_owned();
+    // From the end, so that the offsets of the others stay valid.
+    for (start, end, new) in edits.into_iter().rev() {
+        text.get(start..end)?;
+        text.replace_range(start..end, &new);
     }
-    text.push_str(source.get(at..)?);
     Some(text)
 }
 
