@@ -78,9 +78,8 @@ impl Scanner {
             (E::Value | E::FirstValueOrEnd, b'"') => E::Text { key: false },
             (E::Value | E::FirstValueOrEnd, _) if is_scalar(byte) => E::Scalar,
             (E::FirstKeyOrEnd | E::Key, b'"') => E::Text { key: true },
-            (E::Colon, b':') => E::Value,
             (E::CommaOrEnd, b',') if self.open.last() == Some(&b'}') => E::Key,
-            (E::CommaOrEnd, b',') => E::Value,
+            (E::Colon, b':') | (E::CommaOrEnd, b',') => E::Value,
             (E::FirstKeyOrEnd | E::FirstValueOrEnd | E::CommaOrEnd, b'}' | b']') => {
                 let is_open = self.open.pop() == Some(byte);
                 self.expects = E::CommaOrEnd;

@@ -190,7 +190,10 @@ fn double_quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             _ if fits_single_quotes(character) => quoted.push(character),
-            _ => quoted.push_str(&format!("\\U{:08X}", u32::from(character))),
+            _ => {
+                let escape = format!("\\U{:08X}", u32::from(character));
+                quoted.push_str(&escape);
+            }
         }
     }
     quoted.push('"');
