@@ -28,7 +28,7 @@ impl ActionError {
         Self::new("BoxValidationError", message)
     }
 
-    /// The data lacks a required key.
+    /// The data lacks a required key, with Python's text for it.
     pub(crate) fn missing(key: &str) -> Self {
         Self::new("KeyError", format!("'{key}'"))
     }
@@ -44,10 +44,44 @@ impl ActionError {
     pub fn message(&self) -> &str {
         &self.message
     }
+}
 
-    pub(crate) fn into_message(self) -> String {
-        self.message
-    }
+pub(crate) fn value_error(message: impl Into<String>) -> ActionError {
+    ActionError::new("ValueError", message)
+}
+
+pub(crate) fn permission(message: impl Into<String>) -> ActionError {
+    ActionError::new("PermissionError", message)
+}
+
+/// An admission grant is missing or does not cover the request.
+pub(crate) fn denied(message: impl Into<String>) -> ActionError {
+    ActionError::new("BoxAdmissionError", message)
+}
+
+/// The host or the configuration does not meet the requirements of managed sandboxes.
+pub(crate) fn not_ready(message: impl Into<String>) -> ActionError {
+    ActionError::new("BoxReadinessError", message)
+}
+
+pub(crate) fn capacity_exceeded(message: impl Into<String>) -> ActionError {
+    ActionError::new("BoxCapacityExceededError", message)
+}
+
+pub(crate) fn internal(message: impl Into<String>) -> ActionError {
+    ActionError::new("BoxError", message)
+}
+
+/// Runs work that blocks on a thread of its own. A panic becomes an error with the text of `failure`.
+pub(crate) async fn blocking<T: Send + 'static>(
+    failure: &'static str,
+    work: impl FnOnce() -> Result<T, ActionError> + Send + 'static,
+) -> Result<T, ActionError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| {
+        tracing::error!(%error, "{failure}");
+        Err(internal(failure))
+    })
 }
 
 impl fmt::Display for ActionError {

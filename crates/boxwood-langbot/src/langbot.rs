@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use crate::box_config::BoxConfig;
+use crate::error::blocking;
 use crate::uploads::Uploads;
 use crate::{ActionError, Environment, InstanceError, v0_7};
 
@@ -44,7 +45,7 @@ pub struct Services {
 }
 
 /// The daemon's settings for LangBot.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     pub environment: Environment,
     /// Base directory of relative paths in LangBot's configuration.
@@ -126,7 +127,7 @@ impl LangBot {
     /// Returns true if a handshake has the control token, which replaces a daemon token on LangBot's
     /// routes.
     pub fn has_control_token(&self, headers: &HeaderMap) -> bool {
-        self.v0_7.has_control_token(headers)
+        self.v0_7.gate.has_token(headers)
     }
 
     /// Logs a refused connection, at most once per interval because any peer can cause it.
@@ -203,18 +204,15 @@ impl LangBot {
 
     /// The backend as clients see it. A selected backend that is unavailable has no name.
     pub(crate) fn backend(&self) -> BackendInfo {
-        let choice = self.choice();
-        let info = match &choice {
-            None => self.sessions.backends().info(),
-            Some(choice) => self.sessions.backends().info_for(choice),
+        let backends = self.sessions.backends();
+        let Some(choice) = self.choice() else {
+            return backends.info();
         };
-        match choice {
-            Some(Choice::Named(_)) if !info.available => BackendInfo {
-                name: None,
-                available: false,
-            },
-            _ => info,
+        let mut info = backends.info_for(&choice);
+        if matches!(choice, Choice::Named(_)) && !info.available {
+            info.name = None;
         }
+        info
     }
 
     /// The backend of LangBot's boxes, to probe the host with.
@@ -263,7 +261,7 @@ impl LangBot {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -287,9 +285,8 @@ async fn move_skills(
         return Ok(());
     }
     let wanted = root.clone();
-    let real = tokio::task::spawn_blocking(move || real_path(&wanted))
-        .await
-        .unwrap_or_else(|_| root.clone());
+    let failure = "the skill directory could not be resolved";
+    let real = blocking(failure, move || Ok(real_path(&wanted))).await?;
     let given = root.display().to_string();
     check_place("skills_root", &given, &real, Origin::LangBotPlatform, rules)?;
     tracing::info!(root = %root.display(), "using LangBot's skill directory");

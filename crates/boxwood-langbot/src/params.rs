@@ -1,6 +1,7 @@
 //! Reads single fields of an action's data, with Python's errors for missing ones.
 
 use boxwood_api::{ProcessId, SessionId};
+use boxwood_session::Sessions;
 use serde_json::{Map, Value};
 
 use crate::ActionError;
@@ -13,9 +14,8 @@ pub(crate) fn required<'a>(
 }
 
 pub(crate) fn text<'a>(data: &'a Map<String, Value>, key: &str) -> Result<&'a str, ActionError> {
-    required(data, key)?
-        .as_str()
-        .ok_or_else(|| ActionError::new("TypeError", format!("{key} must be text")))
+    let value = required(data, key)?;
+    value.as_str().ok_or_else(|| not_text(key))
 }
 
 /// The value, or a default if it is absent or null.
@@ -27,14 +27,17 @@ pub(crate) fn text_or<'a>(
     match data.get(key) {
         None | Some(Value::Null) => Ok(default),
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(ActionError::new("TypeError", format!("{key} must be text"))),
+        Some(_) => Err(not_text(key)),
     }
+}
+
+fn not_text(key: &str) -> ActionError {
+    ActionError::new("TypeError", format!("{key} must be text"))
 }
 
 /// The id of an existing session. An id that no session can have is reported as not found.
 pub(crate) fn session_id(data: &Map<String, Value>) -> Result<SessionId, ActionError> {
-    let given = text(data, "session_id")?;
-    known_session(given)
+    known_session(text(data, "session_id")?)
 }
 
 pub(crate) fn known_session(given: &str) -> Result<SessionId, ActionError> {
@@ -48,11 +51,14 @@ pub(crate) fn known_session(given: &str) -> Result<SessionId, ActionError> {
     })
 }
 
-/// `default` if the field is missing.
+/// The id of a process in an existing session. `default` if the field is missing.
 pub(crate) fn process_id(
     data: &Map<String, Value>,
+    sessions: &Sessions,
     session: &SessionId,
 ) -> Result<ProcessId, ActionError> {
+    // A missing session is reported before a missing process.
+    sessions.detail(session)?;
     let given = text_or(data, "process_id", "default")?;
     ProcessId::new(given)
         .ok()

@@ -1,15 +1,13 @@
 //! Converts Boxwood's results to the fields of LangBot's clients, with their format of times and output.
 
-use boxwood_api::{
-    ExecResult, ExecStatus, ProcessInfo, SessionDetail, SessionInfo, Status, StreamCapture,
-};
+use boxwood_api::{ExecResult, ExecStatus, ProcessInfo, SessionDetail, SessionInfo, StreamCapture};
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::params::is_python_space;
 
-pub(crate) fn session(info: &SessionInfo) -> Map<String, Value> {
-    object(json!({
+pub(crate) fn session(info: &SessionInfo) -> Value {
+    json!({
         "session_id": info.session_id,
         "backend_name": info.backend_name,
         "backend_session_id": info.backend_session_id,
@@ -26,27 +24,25 @@ pub(crate) fn session(info: &SessionInfo) -> Map<String, Value> {
         "workspace_quota_mb": info.workspace_quota_mb,
         "created_at": time(info.created_at),
         "last_used_at": time(info.last_used_at),
-    }))
+    })
 }
 
-pub(crate) fn detail(detail: &SessionDetail) -> Map<String, Value> {
+pub(crate) fn detail(detail: &SessionDetail) -> Value {
     let mut answer = session(&detail.session);
     if !detail.managed_processes.is_empty() {
-        let processes: Map<String, Value> = detail
-            .managed_processes
-            .iter()
-            .map(|(id, info)| (id.as_str().to_owned(), process(info).into()))
+        let processes = detail.managed_processes.iter();
+        answer["managed_processes"] = processes
+            .map(|(id, info)| (id.as_str().to_owned(), process(info)))
             .collect();
-        answer.insert("managed_processes".to_owned(), processes.into());
     }
     if let Some(info) = &detail.managed_process {
-        answer.insert("managed_process".to_owned(), process(info).into());
+        answer["managed_process"] = process(info);
     }
     answer
 }
 
-pub(crate) fn process(info: &ProcessInfo) -> Map<String, Value> {
-    object(json!({
+pub(crate) fn process(info: &ProcessInfo) -> Value {
+    json!({
         "session_id": info.session_id,
         "process_id": info.process_id,
         "status": info.status,
@@ -59,16 +55,16 @@ pub(crate) fn process(info: &ProcessInfo) -> Map<String, Value> {
         "exited_at": info.exited_at.map(time),
         "exit_code": info.exit_code,
         "stderr_preview": info.stderr_preview,
-    }))
+    })
 }
 
-pub(crate) fn exec(result: &ExecResult, timeout_sec: u64) -> Map<String, Value> {
+pub(crate) fn exec(result: &ExecResult, timeout_sec: u64) -> Value {
     let stdout = output(&result.stdout, result.stdout_capture);
     let mut stderr = output(&result.stderr, result.stderr_capture);
     if result.status == ExecStatus::TimedOut && stderr.is_empty() {
         stderr = format!("Command timed out after {timeout_sec} seconds.");
     }
-    object(json!({
+    json!({
         "session_id": result.session_id,
         "backend_name": result.backend_name,
         "status": result.status,
@@ -76,7 +72,7 @@ pub(crate) fn exec(result: &ExecResult, timeout_sec: u64) -> Map<String, Value> 
         "stdout": stdout,
         "stderr": stderr,
         "duration_ms": result.duration_ms,
-    }))
+    })
 }
 
 /// Strips white space like LangBot Box, and adds a notice if output was dropped.
@@ -90,25 +86,19 @@ fn output(text: &str, capture: StreamCapture) -> String {
     format!("{text}\n... [raw output clipped at {kept} bytes, {dropped} bytes discarded]")
 }
 
-pub(crate) fn status(status: &Status) -> Map<String, Value> {
-    object(json!({
-        "backend": status.backend,
-        "active_sessions": status.active_sessions,
-        "managed_processes": status.managed_processes,
-        "session_ttl_sec": status.session_ttl_sec,
-    }))
-}
-
 /// The format of pydantic: UTC, microseconds, `Z`.
 pub(crate) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    }
+/// Like `isoformat` in Python: microseconds only if they are not zero.
+pub(crate) fn isoformat(at: Timestamp) -> String {
+    let format = if at.subsec_microsecond() == 0 && at.subsec_millisecond() == 0 {
+        "%Y-%m-%dT%H:%M:%S+00:00"
+    } else {
+        "%Y-%m-%dT%H:%M:%S.%6f+00:00"
+    };
+    at.strftime(format).to_string()
 }
 
 #[cfg(test)]
@@ -133,5 +123,19 @@ mod tests {
             output("a\n", clipped),
             "a\n... [raw output clipped at 6 bytes, 4 bytes discarded]"
         );
+    }
+
+    #[test]
+    fn times_are_formatted_like_in_python() {
+        let check = |at: &str, expected: &str| {
+            assert_eq!(isoformat(at.parse().expect("a time")), expected);
+        };
+        check("2026-06-09T11:30:17Z", "2026-06-09T11:30:17+00:00");
+        check("2026-06-09T11:30:17.5Z", "2026-06-09T11:30:17.500000+00:00");
+        check(
+            "2026-06-09T11:30:17.000001Z",
+            "2026-06-09T11:30:17.000001+00:00",
+        );
+        check("2026-06-09T11:30:17.0000001Z", "2026-06-09T11:30:17+00:00");
     }
 }

@@ -2,22 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use boxwood_api::{
-    ExecResult, ProcessId, ProcessInfo, ProcessSpec, SessionId, SessionInfo, SpecRequest,
-};
+use boxwood_api::{ExecResult, ProcessId, ProcessSpec, SessionId, SessionInfo, SpecRequest};
 use boxwood_policy::{Admission, Origin};
 use boxwood_session::Replace;
 use futures_util::future::join_all;
+use serde_json::Value;
 
-use crate::{ActionError, LangBot, workspace};
+use crate::error::internal;
+use crate::{ActionError, LangBot, results, workspace};
 
-/// The result of a command, and its timeout.
-pub(crate) struct Executed {
-    pub(crate) result: ExecResult,
-    pub(crate) timeout_sec: u64,
-}
-
-pub(crate) async fn exec(langbot: &LangBot, request: SpecRequest) -> Result<Executed, ActionError> {
+/// Runs a command, in a new session if there is none. Returns the response.
+pub(crate) async fn exec(langbot: &LangBot, request: SpecRequest) -> Result<Value, ActionError> {
     // Checked before the session is created.
     if request.cmd.trim().is_empty() {
         return Err(ActionError::validation("cmd must not be empty"));
@@ -28,10 +23,7 @@ pub(crate) async fn exec(langbot: &LangBot, request: SpecRequest) -> Result<Exec
     let limit = timeout + langbot.start_timeout;
     let result = within(limit, langbot.sessions.exec(admission)).await?;
     (langbot.record_exec)(started.elapsed());
-    Ok(Executed {
-        result,
-        timeout_sec: timeout.as_secs(),
-    })
+    Ok(results::exec(&result, timeout.as_secs()))
 }
 
 /// Runs a command in a session that exists already.
@@ -86,9 +78,10 @@ pub(crate) async fn start_process(
     langbot: &LangBot,
     id: &SessionId,
     spec: ProcessSpec,
-) -> Result<ProcessInfo, ActionError> {
+) -> Result<Value, ActionError> {
     let starting = langbot.sessions.start_process(id, spec, Replace::Running);
-    within(langbot.backend_timeout, starting).await
+    let info = within(langbot.backend_timeout, starting).await?;
+    Ok(results::process(&info))
 }
 
 /// Gathers the facts, creates a missing workspace, and applies policy.
@@ -114,9 +107,9 @@ async fn within<T, E: Into<ActionError>>(
 ) -> Result<T, ActionError> {
     match tokio::time::timeout(limit, work).await {
         Ok(outcome) => outcome.map_err(Into::into),
-        Err(_) => Err(ActionError::new(
-            "BoxError",
-            format!("the backend did not answer within {} s", limit.as_secs()),
-        )),
+        Err(_) => Err(internal(format!(
+            "the backend did not answer within {} s",
+            limit.as_secs()
+        ))),
     }
 }

@@ -4,13 +4,15 @@
 //! once; unused files expire.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use tokio::time::{Duration, Instant};
 
+use crate::error::{capacity_exceeded, value_error};
+use crate::langbot::lock;
 use crate::{ActionError, params};
 
 /// Time until an unused file expires.
@@ -47,21 +49,20 @@ impl Uploads {
         let key = key(data)?;
         let number = |name: &str| {
             let value = params::required(data, name)?;
-            value.as_u64().ok_or_else(|| {
-                ActionError::new("ValueError", format!("{name} must be a whole number"))
-            })
+            value
+                .as_u64()
+                .ok_or_else(|| value_error(format!("{name} must be a whole number")))
         };
         let (index, chunks) = (number("chunk_index")?, number("chunk_amount")?);
         let chunk = STANDARD
             .decode(params::text(data, "chunk_base64")?)
-            .map_err(|error| ActionError::new("ValueError", format!("chunk_base64: {error}")))?;
+            .map_err(|error| value_error(format!("chunk_base64: {error}")))?;
         if index >= chunks {
-            return Err(ActionError::new(
-                "ValueError",
-                format!("chunk_index {index} is not below chunk_amount {chunks}"),
-            ));
+            return Err(value_error(format!(
+                "chunk_index {index} is not below chunk_amount {chunks}"
+            )));
         }
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = lock(&self.files);
         let now = Instant::now();
         files.retain(|_, file| now - file.touched < EXPIRY);
         if index == 0 {
@@ -69,44 +70,32 @@ impl Uploads {
             if files.len() >= MAX_FILES {
                 return Err(capacity_exceeded("too many files are being uploaded"));
             }
-        }
-        let others: usize = files
-            .iter()
-            .filter(|(name, _)| name.as_str() != key)
-            .map(|(_, file)| file.bytes.len())
-            .sum();
-        let file = match (files.get_mut(key), index) {
-            (Some(file), _) => file,
-            (None, 0) => files.entry(key.to_owned()).or_insert(Partial {
+            let empty = Partial {
                 bytes: Vec::new(),
                 next_chunk: 0,
                 chunks,
                 touched: now,
-            }),
-            (None, _) => {
-                return Err(ActionError::new(
-                    "ValueError",
-                    format!("no upload `{key}`; start with chunk_index 0"),
-                ));
-            }
+            };
+            files.insert(key.to_owned(), empty);
+        }
+        let all_bytes: usize = files.values().map(|file| file.bytes.len()).sum();
+        let Some(file) = files.get_mut(key) else {
+            let message = format!("no upload `{key}`; start with chunk_index 0");
+            return Err(value_error(message));
         };
         file.touched = now;
         if index < file.next_chunk {
             return Ok(());
         }
         if index > file.next_chunk || chunks != file.chunks {
-            return Err(ActionError::new(
-                "ValueError",
-                format!("chunk {} of `{key}` is missing", file.next_chunk),
-            ));
+            let message = format!("chunk {} of `{key}` is missing", file.next_chunk);
+            return Err(value_error(message));
         }
-        let length = file.bytes.len() + chunk.len();
-        if length > self.max_file_bytes || others + length > 2 * self.max_file_bytes {
+        let limit = self.max_file_bytes;
+        if file.bytes.len() + chunk.len() > limit || all_bytes + chunk.len() > 2 * limit {
             files.remove(key);
-            return Err(capacity_exceeded(&format!(
-                "the file is larger than {} bytes",
-                self.max_file_bytes
-            )));
+            let message = format!("the file is larger than {limit} bytes");
+            return Err(capacity_exceeded(message));
         }
         file.bytes.extend_from_slice(&chunk);
         file.next_chunk += 1;
@@ -116,7 +105,7 @@ impl Uploads {
     /// Removes and returns a complete file.
     pub(crate) fn take(&self, data: &Map<String, Value>) -> Result<Vec<u8>, ActionError> {
         let key = key(data)?;
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = lock(&self.files);
         match files.remove(key) {
             Some(file) if file.next_chunk == file.chunks => Ok(file.bytes),
             Some(_) => Err(ActionError::validation(format!(
@@ -139,11 +128,7 @@ fn key(data: &Map<String, Value>) -> Result<&str, ActionError> {
     };
     key.as_str()
         .filter(legal)
-        .ok_or_else(|| ActionError::new("ValueError", "file_key has an invalid format"))
-}
-
-fn capacity_exceeded(text: &str) -> ActionError {
-    ActionError::new("BoxCapacityExceededError", text)
+        .ok_or_else(|| value_error("file_key has an invalid format"))
 }
 
 #[cfg(test)]

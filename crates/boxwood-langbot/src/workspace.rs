@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Uid, chownat, fstat, mkdirat, 
 use rustix::io::Errno;
 
 use crate::ActionError;
+use crate::error::blocking;
 
 const FIELD: &str = "host_path";
 
@@ -26,25 +27,20 @@ pub(crate) async fn prepare(request: &SpecRequest, rules: &PolicyRules) -> Resul
         return Ok(());
     }
     let path = PathBuf::from(given);
+    let (given, rules) = (given.to_owned(), rules.clone());
     // The path may be on a slow or dead mount, so leave the event loop.
-    let missing = tokio::task::spawn_blocking(move || missing_directory(&path))
-        .await
-        .unwrap_or(None);
-    let Some(missing) = missing else {
-        return Ok(());
-    };
-    check_place(FIELD, given, &missing, Origin::LangBotPlatform, rules)?;
-    let made = tokio::task::spawn_blocking(move || create_directory(&missing)).await;
-    match made {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(ActionError::validation(format!(
-            "{FIELD} {given} does not exist and could not be created: {error}"
-        ))),
-        Err(_) => Err(ActionError::new(
-            "BoxError",
-            "failed to create the workspace",
-        )),
-    }
+    blocking("failed to create the workspace", move || {
+        let Some(missing) = missing_directory(&path) else {
+            return Ok(());
+        };
+        check_place(FIELD, &given, &missing, Origin::LangBotPlatform, &rules)?;
+        create_directory(&missing).map_err(|error| {
+            ActionError::validation(format!(
+                "{FIELD} {given} does not exist and could not be created: {error}"
+            ))
+        })
+    })
+    .await
 }
 
 /// The path with the symlinks of its existing part resolved. `None` if all of it exists or it is not a

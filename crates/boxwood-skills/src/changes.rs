@@ -4,8 +4,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
 
 use boxwood_api::SkillWarning;
-use rustix::fs::RenameFlags;
-use rustix::io::Errno;
 
 use crate::beneath::staging::{Staging, is_staging_name};
 use crate::beneath::{self, Links, atomic};
@@ -13,7 +11,7 @@ use crate::front_matter::{self, Document, Fields};
 use crate::loading::discovery::{self, ENTRY_FILES};
 use crate::loading::{self, Loaded};
 use crate::python::strip;
-use crate::store::{Root, SkillStore, open_package, real_path};
+use crate::store::{SkillStore, open_package, real_path};
 use crate::{Limits, NewSkill, Oversize, Skill, SkillError, SkillPatch, copying, naming};
 
 impl SkillStore {
@@ -45,9 +43,7 @@ impl SkillStore {
         let created = contents.at(&path).filter(|item| item.skill.name == name);
         let mut skill = created
             .map(|item| Skill::clone(&item.skill))
-            .ok_or_else(|| SkillError::CreateFailed {
-                name: name.to_owned(),
-            })?;
+            .ok_or_else(|| SkillError::CreateFailed(name.to_owned()))?;
         skill.warnings.extend(warnings);
         Ok(skill)
     }
@@ -55,14 +51,12 @@ impl SkillStore {
     fn create_empty(&self, name: &str, new: &NewSkill) -> Result<PathBuf, SkillError> {
         let root = self.make_root()?;
         let text = new_text(name, new, None)?;
-        check_text(&text, self.limits())?;
         let target = Path::new(name);
         let failed = |error| SkillError::io("create", root.path.join(name), error);
         let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
-        atomic::make_dir(staging.dir(), target).map_err(failed)?;
-        let made = beneath::open_dir(staging.dir(), target, Links::Never).map_err(failed)?;
-        atomic::write(made.as_fd(), Path::new(ENTRY_FILES[0]), text.as_bytes()).map_err(failed)?;
-        if place(staging.dir(), target, &root, target)? {
+        let made = staging.make(target).map_err(failed)?;
+        self.write_entry(made.as_fd(), &root.path.join(name), &text)?;
+        if staging.publish(target).map_err(failed)? {
             return Ok(target.to_owned());
         }
         // A directory without an entry file is filled. Anything else is not overwritten.
@@ -74,7 +68,7 @@ impl SkillStore {
         if entry.is_some() || unusable.is_some() {
             return Err(taken());
         }
-        atomic::write(old.as_fd(), Path::new(ENTRY_FILES[0]), text.as_bytes()).map_err(failed)?;
+        self.write_entry(old.as_fd(), &root.path.join(name), &text)?;
         Ok(target.to_owned())
     }
 
@@ -119,12 +113,11 @@ impl SkillStore {
         entry_of(from.dir.as_fd(), &from.path)?;
         let failed = |error| SkillError::io("import", &from.path, error);
         let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
-        atomic::make_dir(staging.dir(), target).map_err(failed)?;
-        let copy = beneath::open_dir(staging.dir(), target, Links::Never).map_err(failed)?;
+        let copy = staging.make(target).map_err(failed)?;
         let warnings = copying::copy_tree(from.dir.as_fd(), copy.as_fd(), self.limits())?;
         self.rename_entry(copy.as_fd(), &managed, name, new)?;
         rustix::fs::syncfs(&copy).map_err(|error| failed(error.into()))?;
-        if !place(staging.dir(), target, &root, target)? {
+        if !staging.publish(target).map_err(failed)? {
             return Err(SkillError::DirectoryExists { path: managed });
         }
         Ok((target.to_owned(), warnings))
@@ -141,7 +134,11 @@ impl SkillStore {
         let entry = entry_of(dir, path)?;
         let imported = loading::load(dir, entry, path, self.limits())?;
         let text = new_text(name, new, Some(&imported))?;
-        check_text(&text, self.limits())?;
+        self.write_entry(dir, path, &text)
+    }
+
+    fn write_entry(&self, dir: BorrowedFd<'_>, path: &Path, text: &str) -> Result<(), SkillError> {
+        check_text(text, self.limits())?;
         atomic::write(dir, Path::new(ENTRY_FILES[0]), text.as_bytes())
             .map_err(|error| SkillError::io("write", path.join(ENTRY_FILES[0]), error))
     }
@@ -164,12 +161,8 @@ impl SkillStore {
         let package = open_package(&root, &located)?;
         // Not from the index: a box may have changed the file.
         let entry = entry_of(package.dir.as_fd(), &skill.package_root)?;
-        let loaded = loading::load(
-            package.dir.as_fd(),
-            entry,
-            &skill.package_root,
-            self.limits(),
-        )?;
+        let dir = package.dir.as_fd();
+        let loaded = loading::load(dir, entry, &skill.package_root, self.limits())?;
         let has_name = loaded.document.text("name")?.is_some();
         let fields = Fields {
             name: (!has_name).then_some(skill.name.as_str()),
@@ -179,20 +172,12 @@ impl SkillStore {
         let body = patch.instructions.as_deref();
         let body = body.unwrap_or(&loaded.document.body);
         let text = front_matter::rewrite(&loaded.document, &fields, body)?;
-        check_text(&text, self.limits())?;
-        atomic::write(
-            package.dir.as_fd(),
-            Path::new(ENTRY_FILES[0]),
-            text.as_bytes(),
-        )
-        .map_err(|error| SkillError::io("write", &skill.package_root, error))?;
+        self.write_entry(dir, &skill.package_root, &text)?;
         let contents = self.contents_of(&root)?;
         let updated = contents.at(&located.path);
         updated
             .map(|item| Skill::clone(&item.skill))
-            .ok_or_else(|| SkillError::LostByUpdate {
-                name: name.to_owned(),
-            })
+            .ok_or_else(|| SkillError::LostByUpdate(name.to_owned()))
     }
 
     /// Removes a skill together with its top-level directory in the store. If that directory contains other skills,
@@ -231,23 +216,6 @@ fn entry_of(dir: BorrowedFd<'_>, path: &Path) -> Result<&'static str, SkillError
     entry.ok_or_else(|| SkillError::NoEntryFile {
         path: path.to_owned(),
     })
-}
-
-/// Moves a complete directory into the store. Returns false if the target exists.
-pub(crate) fn place(
-    staging: BorrowedFd<'_>,
-    name: &Path,
-    root: &Root,
-    target: &Path,
-) -> Result<bool, SkillError> {
-    let failed = |error: Errno| SkillError::io("move into place", root.path.join(target), error);
-    match rustix::fs::renameat_with(staging, name, &root.dir, target, RenameFlags::NOREPLACE) {
-        Ok(()) => {}
-        Err(Errno::EXIST | Errno::NOTEMPTY) => return Ok(false),
-        Err(error) => return Err(failed(error)),
-    }
-    rustix::fs::fsync(&root.dir).map_err(failed)?;
-    Ok(true)
 }
 
 /// A value in the request overrides that of the imported package unless it is blank.

@@ -24,8 +24,8 @@ pub enum SkillError {
     DirectoryMissing { path: PathBuf },
     #[error("No SKILL.md found in {}", path.display())]
     NoEntryFile { path: PathBuf },
-    #[error("No SKILL.md found in {place} or its subdirectories (max depth: 2)")]
-    NoSkillBelow { place: String },
+    #[error("No SKILL.md found in {0} or its subdirectories (max depth: 2)")]
+    NoSkillBelow(String),
     #[error(
         "Multiple skill directories found in {}. Please choose a more specific path: {}",
         path.display(),
@@ -37,12 +37,12 @@ pub enum SkillError {
     },
     #[error("Directory is outside the places skills may be imported from: {}", path.display())]
     ImportNotAllowed { path: PathBuf },
-    #[error("Failed to create skill \"{name}\"")]
-    CreateFailed { name: String },
+    #[error("Failed to create skill \"{0}\"")]
+    CreateFailed(String),
     #[error("Skill \"{name}\" not found")]
     NotFound { name: String },
-    #[error("Skill \"{name}\" not found after update")]
-    LostByUpdate { name: String },
+    #[error("Skill \"{0}\" not found after update")]
+    LostByUpdate(String),
     #[error("Renaming skills is not supported")]
     RenameNotSupported,
     #[error(
@@ -56,44 +56,44 @@ pub enum SkillError {
     PathNotRelative,
     #[error("path must stay within the skill package root")]
     PathEscapes,
-    #[error("Skill directory not found: {path}")]
-    SubdirectoryNotFound { path: String },
-    #[error("Skill file not found: {path}")]
-    FileNotFound { path: String },
-    #[error("Skill file is not valid UTF-8 text: {path}")]
-    FileNotText { path: String },
-    #[error("Skill file is not a regular file: {path}")]
-    FileNotRegular { path: String },
-    #[error("Skill file already exists: {path}")]
-    FileExists { path: String },
-    #[error("Skill file is needed: {path}")]
-    EntryFileNeeded { path: String },
-    #[error("path is not usable: {path}")]
-    PathNotUsable { path: String },
+    #[error("Skill directory not found: {0}")]
+    SubdirectoryNotFound(String),
+    #[error("Skill file not found: {0}")]
+    FileNotFound(String),
+    #[error("Skill file is not valid UTF-8 text: {0}")]
+    FileNotText(String),
+    #[error("Skill file is not a regular file: {0}")]
+    FileNotRegular(String),
+    #[error("Skill file already exists: {0}")]
+    FileExists(String),
+    #[error("Skill file is needed: {0}")]
+    EntryFileNeeded(String),
+    #[error("path is not usable: {0}")]
+    PathNotUsable(String),
 
     #[error("{what} exceeds the limit of {limit}")]
     TooLarge { what: Oversize, limit: u64 },
-    #[error("SKILL.md cannot be read: {reason}")]
-    FrontMatter { reason: String },
+    #[error("SKILL.md cannot be read: {0}")]
+    FrontMatter(String),
 
     #[error("Uploaded file is empty")]
     UploadEmpty,
     #[error("Uploaded file must be a valid .zip archive")]
     UploadNotZip,
-    #[error("Archive contains an unsafe path: {member}")]
-    UnsafeMember { member: String },
-    #[error("Archive contains the same path twice: {member}")]
-    DuplicateMember { member: String },
-    #[error("Archive contains an encrypted entry: {member}")]
-    EncryptedMember { member: String },
-    #[error("Archive contains an entry packed in an unsupported way: {member}")]
-    UnsupportedMember { member: String },
+    #[error("Archive contains an unsafe path: {0}")]
+    UnsafeMember(String),
+    #[error("Archive contains the same path twice: {0}")]
+    DuplicateMember(String),
+    #[error("Archive contains an encrypted entry: {0}")]
+    EncryptedMember(String),
+    #[error("Archive contains an entry packed in an unsupported way: {0}")]
+    UnsupportedMember(String),
     #[error("Archive contains overlapping entries")]
     OverlappingMembers,
     #[error("source_subdir must stay within the uploaded archive")]
     SubdirEscapes,
-    #[error("source_subdir does not exist in the uploaded archive: {subdir}")]
-    SubdirMissing { subdir: String },
+    #[error("source_subdir does not exist in the uploaded archive: {0}")]
+    SubdirMissing(String),
     #[error("target_suffix can only contain letters, numbers, hyphens and underscores")]
     TargetSuffix,
     #[error("Multiple skills found. Please choose one or more source_paths: {candidates}")]

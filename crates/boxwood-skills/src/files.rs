@@ -5,10 +5,11 @@
 
 use std::collections::BinaryHeap;
 use std::ffi::OsString;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use boxwood_api::SkillFile;
 use rustix::fs::{AtFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
@@ -19,8 +20,7 @@ use crate::package_path::PackagePath;
 use crate::python::universal_newlines;
 use crate::store::{Package, SkillStore};
 use crate::{
-    BinaryFile, FileItem, FileListing, Oversize, SkillError, TextFile, WrittenFile, changes,
-    loading,
+    BinaryFile, FileListing, Oversize, SkillError, TextFile, WrittenFile, changes, loading,
 };
 
 impl SkillStore {
@@ -34,21 +34,17 @@ impl SkillStore {
     ) -> Result<FileListing, SkillError> {
         let package = self.package(name)?;
         let path = PackagePath::parse(path, self.limits())?;
-        let missing = || SkillError::SubdirectoryNotFound {
-            path: path.asked().to_owned(),
-        };
+        let missing = || SkillError::SubdirectoryNotFound(path.asked().to_owned());
         let dir = beneath::open_dir(package.dir.as_fd(), path.as_path(), Links::Inside)
             .map_err(|error| refusal(error, "list", &path, missing))?;
         let wanted = max_entries.clamp(1, self.limits().max_listed_entries.max(1));
         let names = first_names(dir.as_fd(), include_hidden, wanted)
             .map_err(|error| SkillError::io("list", path.as_path(), error))?;
-        let mut entries = Vec::with_capacity(names.len());
-        for name in names {
-            // Removed since it was listed.
-            if let Some(item) = item(&package, dir.as_fd(), &path, &name) {
-                entries.push(item);
-            }
-        }
+        // Entries that were removed meanwhile are skipped.
+        let items = names.iter();
+        let entries: Vec<_> = items
+            .filter_map(|name| item(&package, dir.as_fd(), &path, name))
+            .collect();
         Ok(FileListing {
             skill: package.skill.name.clone(),
             base_path: path.as_str().to_owned(),
@@ -86,7 +82,7 @@ impl SkillStore {
         })
     }
 
-    /// Replaces a file atomically, or creates it and its parent directories.
+    /// Replaces a file atomically, or creates it and its parent directories. A file behind a link is written in place.
     pub fn write(&self, name: &str, path: &str, content: &[u8]) -> Result<WrittenFile, SkillError> {
         let _change = self.change();
         let package = self.package(name)?;
@@ -100,8 +96,9 @@ impl SkillStore {
         let (parent, last) = path.split().ok_or(SkillError::PathEscapes)?;
         let failed = |error| SkillError::io("write", path.as_path(), error);
         let dir = make_parents(&package, &parent, &path)?;
-        let (dir, last) = through_link(&package, dir, last, &path)?;
-        atomic::write(dir.as_fd(), &last, content).map_err(failed)?;
+        if !write_through_link(&package, dir.as_fd(), last, &path, content)? {
+            atomic::write(dir.as_fd(), last, content).map_err(failed)?;
+        }
         Ok(WrittenFile {
             skill: package.skill.name.clone(),
             path: path.as_str().to_owned(),
@@ -115,9 +112,7 @@ impl SkillStore {
         let package = self.package(name)?;
         let path = PackagePath::parse(path, self.limits())?;
         let (parent, last) = changeable(&path, &[&package.skill.entry_file])?;
-        let missing = || SkillError::FileNotFound {
-            path: path.as_str().to_owned(),
-        };
+        let missing = || SkillError::FileNotFound(path.as_str().to_owned());
         let failed = |error: io::Error| refusal(error, "delete", &path, missing);
         let dir = beneath::open_dir(package.dir.as_fd(), &parent, Links::Inside).map_err(failed)?;
         let stat = beneath::stat_entry(dir.as_fd(), last).map_err(failed)?;
@@ -140,9 +135,7 @@ impl SkillStore {
         let to = PackagePath::parse(to, self.limits())?;
         let (from_parent, from_last) = changeable(&from, &[&package.skill.entry_file])?;
         let (to_parent, to_last) = changeable(&to, &ENTRY_FILES)?;
-        let missing = || SkillError::FileNotFound {
-            path: from.as_str().to_owned(),
-        };
+        let missing = || SkillError::FileNotFound(from.as_str().to_owned());
         let failed = |error: io::Error| refusal(error, "move", &from, missing);
         let source =
             beneath::open_dir(package.dir.as_fd(), &from_parent, Links::Inside).map_err(failed)?;
@@ -152,15 +145,11 @@ impl SkillStore {
         match rustix::fs::renameat_with(&source, from_last, &target, to_last, flags) {
             Ok(()) => {}
             Err(Errno::EXIST | Errno::NOTEMPTY) => {
-                return Err(SkillError::FileExists {
-                    path: to.as_str().to_owned(),
-                });
+                return Err(SkillError::FileExists(to.as_str().to_owned()));
             }
             // A directory cannot be moved into itself.
             Err(Errno::INVAL) => {
-                return Err(SkillError::PathNotUsable {
-                    path: to.as_str().to_owned(),
-                });
+                return Err(SkillError::PathNotUsable(to.as_str().to_owned()));
             }
             Err(error) => return Err(failed(error.into())),
         }
@@ -187,9 +176,7 @@ fn refusal(
 }
 
 fn open_regular(package: &Package, path: &PackagePath) -> Result<(OwnedFd, Stat), SkillError> {
-    let missing = || SkillError::FileNotFound {
-        path: path.as_str().to_owned(),
-    };
+    let missing = || SkillError::FileNotFound(path.as_str().to_owned());
     let file = match beneath::open_file(package.dir.as_fd(), path.as_path(), Links::Inside) {
         Ok(file) => file,
         // `ENXIO`: a socket, or a device without a driver.
@@ -233,7 +220,7 @@ fn item(
     dir: BorrowedFd<'_>,
     base: &PackagePath,
     name: &OsString,
-) -> Option<FileItem> {
+) -> Option<SkillFile> {
     let own = beneath::stat_entry(dir, Path::new(name)).ok()?;
     let is_symlink = beneath::is_link(&own);
     let relative = if base.is_root() {
@@ -248,7 +235,7 @@ fn item(
         .and_then(|place| rustix::fs::fstat(place).ok());
     let stat = target.unwrap_or(own);
     let is_dir = beneath::is_directory(&stat);
-    Some(FileItem {
+    Some(SkillFile {
         path: relative.to_string_lossy().into_owned(),
         name: name.to_string_lossy().into_owned(),
         is_dir,
@@ -265,9 +252,7 @@ fn changeable<'a>(
 ) -> Result<(PathBuf, &'a Path), SkillError> {
     let name = path.as_str();
     if needed.contains(&name) {
-        return Err(SkillError::EntryFileNeeded {
-            path: name.to_owned(),
-        });
+        return Err(SkillError::EntryFileNeeded(name.to_owned()));
     }
     path.split().ok_or(SkillError::PathEscapes)
 }
@@ -278,14 +263,8 @@ fn make_parents(
     path: &PackagePath,
 ) -> Result<OwnedFd, SkillError> {
     let root = package.dir.as_fd();
-    let missing = || SkillError::SubdirectoryNotFound {
-        path: parent.to_string_lossy().into_owned(),
-    };
+    let missing = || SkillError::SubdirectoryNotFound(parent.to_string_lossy().into_owned());
     let failed = |error: io::Error| refusal(error, "write", path, missing);
-    match beneath::open_dir(root, parent, Links::Inside) {
-        Err(error) if beneath::is_missing(&error) => {}
-        done => return done.map_err(failed),
-    }
     // Resolved from the root of the package, because an inner link may contain `..`.
     let mut here = PathBuf::new();
     let mut dir = beneath::open_dir(root, &here, Links::Never).map_err(failed)?;
@@ -303,51 +282,39 @@ fn make_parents(
     Ok(dir)
 }
 
-/// The target of a write: behind a link that stays inside, otherwise the name itself.
-fn through_link(
+/// Writes to the file behind a link that stays inside, in place. Returns false if there is no such link, or if nothing
+/// is behind it: then the file is created or replaced.
+fn write_through_link(
     package: &Package,
-    dir: OwnedFd,
+    dir: BorrowedFd<'_>,
     last: &Path,
     path: &PackagePath,
-) -> Result<(OwnedFd, PathBuf), SkillError> {
-    let not_regular = || SkillError::FileNotRegular {
-        path: path.as_str().to_owned(),
+    content: &[u8],
+) -> Result<bool, SkillError> {
+    let failed = |error| SkillError::io("write", path.as_path(), error);
+    let not_regular = || SkillError::FileNotRegular(path.as_str().to_owned());
+    match beneath::stat_entry(dir, last) {
+        Ok(stat) if beneath::is_link(&stat) => {}
+        Ok(stat) if beneath::is_directory(&stat) => return Err(not_regular()),
+        Ok(_) => return Ok(false),
+        Err(error) if beneath::is_missing(&error) => return Ok(false),
+        Err(error) => return Err(failed(error)),
+    }
+    let mut file = match beneath::open_for_writing(package.dir.as_fd(), path.as_path()) {
+        Ok(file) => file,
+        Err(error) if beneath::is_missing(&error) => return Ok(false),
+        Err(error) if beneath::leads_out(&error) => return Err(SkillError::PathEscapes),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::ISDIR | Errno::NXIO) => return Err(not_regular()),
+            _ => return Err(failed(error)),
+        },
     };
-    let here = (dir, last.to_owned());
-    let stat = match beneath::stat_entry(here.0.as_fd(), last) {
-        Ok(stat) => stat,
-        Err(error) if beneath::is_missing(&error) => return Ok(here),
-        Err(error) => return Err(SkillError::io("write", path.as_path(), error)),
-    };
-    if beneath::is_directory(&stat) {
+    if !file.metadata().map_err(failed)?.is_file() {
         return Err(not_regular());
     }
-    if !beneath::is_link(&stat) {
-        return Ok(here);
-    }
-    let root = package.dir.as_fd();
-    let place = match beneath::open_place(root, path.as_path(), Links::Inside) {
-        Ok(place) => place,
-        // A dangling link is replaced by the file.
-        Err(error) if beneath::is_missing(&error) => return Ok(here),
-        Err(_) => return Err(SkillError::PathEscapes),
-    };
-    let stat = rustix::fs::fstat(&place).map_err(|_| not_regular())?;
-    if !beneath::is_regular(&stat) {
-        return Err(not_regular());
-    }
-    // `/proc` gives the path of the descriptor. It may be outdated, so it is resolved again below the
-    // root of the package.
-    let real = kernel_path(&place).zip(kernel_path(&package.dir));
-    let relative = real.and_then(|(file, top)| file.strip_prefix(top).ok().map(Path::to_owned));
-    let relative = relative.ok_or(SkillError::PathEscapes)?;
-    let (Some(parent), Some(name)) = (relative.parent(), relative.file_name()) else {
-        return Err(SkillError::PathEscapes);
-    };
-    let dir = beneath::open_dir(root, parent, Links::Never).map_err(|_| SkillError::PathEscapes)?;
-    Ok((dir, PathBuf::from(name)))
-}
-
-fn kernel_path(file: &OwnedFd) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
+    file.set_len(0)
+        .and_then(|()| file.write_all(content))
+        .and_then(|()| file.sync_all())
+        .map_err(failed)?;
+    Ok(true)
 }

@@ -63,10 +63,12 @@ impl Contents {
     }
 }
 
+type Known = (Option<Stamp>, Arc<Skill>);
+
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     /// By path, with the metadata of the entry file when it was read.
-    loaded: HashMap<PathBuf, (Stamp, Arc<Skill>)>,
+    loaded: HashMap<PathBuf, Known>,
 }
 
 /// Metadata that changes with a file. The ctime cannot be set by programs.
@@ -77,32 +79,20 @@ struct Stamp {
     size: i64,
     modified: (i64, u64),
     changed: (i64, u64),
-    /// The timestamps were old enough when they were read to detect any later change.
-    settled: bool,
 }
 
 impl Stamp {
-    fn new(stat: &Stat, now: SystemTime) -> Self {
-        let changed = (stat.st_ctime, stat.st_ctime_nsec);
-        let settled = u64::try_from(changed.0).is_ok_and(|seconds| {
-            let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
-            changed
-                .and_then(|changed| changed.checked_add(SETTLED))
-                .is_some_and(|believed_from| believed_from < now)
-        });
-        Self {
+    /// `None` if the timestamps are too young to detect every later change.
+    fn settled(stat: &Stat, now: SystemTime) -> Option<Self> {
+        let changed = Duration::from_secs(u64::try_from(stat.st_ctime).ok()?);
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        (changed.checked_add(SETTLED)? < now).then_some(Self {
             device: stat.st_dev,
             inode: stat.st_ino,
             size: stat.st_size,
             modified: (stat.st_mtime, stat.st_mtime_nsec),
-            changed,
-            settled,
-        }
-    }
-
-    /// Returns true if what was read under this stamp is still current.
-    fn holds(&self, stat: &Stat, now: SystemTime) -> bool {
-        self.settled && *self == Self::new(stat, now)
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        })
     }
 }
 
@@ -149,7 +139,7 @@ impl Index {
             };
             let examined = beneath::open_dir(root, &path, Links::Never)
                 .and_then(|dir| Ok((discovery::examine(dir.as_fd(), max_children)?, dir)));
-            let (examined, dir) = match examined {
+            let ((seen, unusable_entry), dir) = match examined {
                 Ok(examined) => examined,
                 Err(error) if depth == 0 => return Err(error),
                 Err(error) if beneath::is_missing(&error) => continue,
@@ -158,11 +148,11 @@ impl Index {
                     continue;
                 }
             };
-            if let Some(name) = examined.unusable_entry {
+            if let Some(name) = unusable_entry {
                 let reason = "is neither a file nor a link inside the package";
                 contents.problem(full.join(name), reason);
             }
-            match examined.seen {
+            match seen {
                 Seen::Skill { entry } => {
                     match load(known.remove(&path), dir.as_fd(), entry, &full, limits) {
                         Ok((stamp, skill)) => {
@@ -223,42 +213,39 @@ fn weight(skill: &Skill) -> u64 {
 
 /// Reads a skill, unless the one that was read before is still current.
 fn load(
-    known: Option<(Stamp, Arc<Skill>)>,
+    known: Option<Known>,
     dir: BorrowedFd<'_>,
     entry: &'static str,
     full: &Path,
     limits: &Limits,
-) -> Result<(Stamp, Arc<Skill>), SkillError> {
+) -> Result<Known, SkillError> {
     // Taken before reading, so that a file that changes meanwhile counts as young.
     let now = SystemTime::now();
     // The timestamps of a link do not change with its target, so its target is always read.
-    if let Some((stamp, skill)) = known
+    if let Some((Some(stamp), skill)) = known
         && skill.entry_file == entry
         && let Ok(stat) = beneath::stat_entry(dir, Path::new(entry))
         && beneath::is_regular(&stat)
-        && stamp.holds(&stat, now)
+        && Stamp::settled(&stat, now).as_ref() == Some(&stamp)
     {
-        return Ok((stamp, skill));
+        return Ok((Some(stamp), skill));
     }
     let loaded = loading::load(dir, entry, full, limits)?;
-    Ok((Stamp::new(&loaded.stat, now), Arc::new(loaded.skill)))
+    Ok((Stamp::settled(&loaded.stat, now), Arc::new(loaded.skill)))
 }
 
 fn mark_shared_names(skills: &mut [Located]) {
     let mut owners: HashMap<String, Vec<usize>> = HashMap::new();
     for (position, item) in skills.iter().enumerate() {
-        owners
-            .entry(item.skill.name.clone())
-            .or_default()
-            .push(position);
+        let name = item.skill.name.clone();
+        owners.entry(name).or_default().push(position);
     }
-    for positions in owners.into_values().filter(|positions| positions.len() > 1) {
-        for &position in &positions {
-            let other = if position == positions[0] {
-                positions[1]
-            } else {
-                positions[0]
-            };
+    for positions in owners.into_values() {
+        let [first, second, ..] = positions[..] else {
+            continue;
+        };
+        for position in positions {
+            let other = if position == first { second } else { first };
             let other = skills[other].path.display();
             let message = format!("another skill has the same name: {other}");
             let skill = Arc::make_mut(&mut skills[position].skill);

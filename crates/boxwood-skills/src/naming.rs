@@ -36,16 +36,7 @@ pub(crate) fn target_stem(filename: &str) -> String {
         Some(dot) => &base[..base.len() - unhidden.len() + dot],
         None => base,
     };
-    let safe: String = stem
-        .chars()
-        .map(|c| {
-            if c.is_alphanumeric() || is_joiner(c) {
-                c
-            } else {
-                '-'
-            }
-        })
-        .collect();
+    let safe = stem.replace(|c: char| !c.is_alphanumeric() && !is_joiner(c), "-");
     match safe.trim_matches(is_joiner) {
         "" => "uploaded-skill".to_owned(),
         trimmed => trimmed.to_owned(),
@@ -102,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suffix_cannot_add_a_step() {
+    fn a_suffix_cannot_add_a_path_component() {
         assert!(matches!(
             target_name("a", "", "../../x"),
             Err(SkillError::TargetSuffix)

@@ -28,9 +28,7 @@ impl PackagePath {
             return Err(SkillError::PathNotRelative);
         }
         if asked.contains('\0') {
-            return Err(SkillError::PathNotUsable {
-                path: asked.replace('\0', "\u{fffd}"),
-            });
+            return Err(SkillError::PathNotUsable(asked.replace('\0', "\u{fffd}")));
         }
         let text = normalised(asked);
         // LangBot Box refuses every name that begins with two dots, including `..data`.

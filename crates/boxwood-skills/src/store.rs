@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use boxwood_api::SkillWarning;
 
@@ -19,7 +19,7 @@ pub struct SkillStore {
 
 #[derive(Debug)]
 struct Inner {
-    root: RwLock<PathBuf>,
+    root: Mutex<PathBuf>,
     limits: Limits,
     index: Mutex<Index>,
     /// Held during changes, so that a check and the following change are atomic. Archives are unpacked
@@ -48,7 +48,7 @@ impl SkillStore {
     pub fn new(root: PathBuf, limits: Limits) -> Self {
         Self {
             inner: Arc::new(Inner {
-                root: RwLock::new(real_path(&root)),
+                root: Mutex::new(real_path(&root)),
                 limits,
                 index: Mutex::default(),
                 changing: Mutex::default(),
@@ -58,11 +58,7 @@ impl SkillStore {
 
     /// Absolute, with links resolved as far as the path exists.
     pub fn root(&self) -> PathBuf {
-        self.inner
-            .root
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.inner.root).clone()
     }
 
     pub fn limits(&self) -> &Limits {
@@ -72,11 +68,7 @@ impl SkillStore {
     /// LangBot sets the skill directory at each start.
     pub fn set_root(&self, root: impl AsRef<Path>) {
         let root = real_path(root.as_ref());
-        let mut current = self
-            .inner
-            .root
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.inner.root);
         if *current != root {
             *current = root;
             self.index().clear();
@@ -98,16 +90,17 @@ impl SkillStore {
     }
 
     pub fn get(&self, name: &str) -> Result<Option<Skill>, SkillError> {
-        let contents = self.contents()?;
-        Ok(contents.find(name).map(|item| Skill::clone(&item.skill)))
+        Ok(self.find(name)?.map(Arc::unwrap_or_clone))
     }
 
     /// The directory of a skill, for mounting.
     pub fn package_dir(&self, name: &str) -> Result<Option<PathBuf>, SkillError> {
+        Ok(self.find(name)?.map(|skill| skill.package_root.clone()))
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Arc<Skill>>, SkillError> {
         let contents = self.contents()?;
-        Ok(contents
-            .find(name)
-            .map(|item| item.skill.package_root.clone()))
+        Ok(contents.find(name).map(|item| Arc::clone(&item.skill)))
     }
 
     /// Reads the single skill in a directory of the host or one level below.
@@ -118,9 +111,7 @@ impl SkillStore {
         let found = discovery::search(top.dir.as_fd(), SCAN_DEPTH, limits.max_searched_directories)
             .map_err(failed)?;
         match found.as_slice() {
-            [] => Err(SkillError::NoSkillBelow {
-                place: path.display().to_string(),
-            }),
+            [] => Err(SkillError::NoSkillBelow(path.display().to_string())),
             [one] => {
                 let dir =
                     beneath::open_dir(top.dir.as_fd(), &one.path, Links::Never).map_err(failed)?;
@@ -185,7 +176,7 @@ impl SkillStore {
 
     pub(crate) fn make_root(&self) -> Result<Root, SkillError> {
         let path = self.root();
-        let failed = |error| SkillError::io("make", &path, error);
+        let failed = |error| SkillError::io("create", &path, error);
         std::fs::create_dir_all(&path).map_err(failed)?;
         let dir = beneath::open_top(&path).map_err(failed)?;
         Ok(Root { dir, path })
@@ -194,16 +185,10 @@ impl SkillStore {
     /// Opens a directory of the host to import from.
     pub(crate) fn open_outside(&self, path: &Path) -> Result<Root, SkillError> {
         let top = open_existing(path)?;
-        let allowed = match &self.limits().import_roots {
-            None => true,
-            Some(roots) => {
-                top.path.starts_with(self.root())
-                    || roots
-                        .iter()
-                        .any(|root| top.path.starts_with(real_path(root)))
-            }
-        };
-        if allowed {
+        let within = |root: &PathBuf| top.path.starts_with(real_path(root));
+        let roots = self.limits().import_roots.as_ref();
+        let allowed = roots.is_none_or(|roots| roots.iter().any(within));
+        if allowed || top.path.starts_with(self.root()) {
             Ok(top)
         } else {
             Err(SkillError::ImportNotAllowed {
@@ -213,18 +198,16 @@ impl SkillStore {
     }
 
     pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
-        self.inner
-            .changing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.changing)
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.inner
-            .index
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.index)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn open_package(root: &Root, located: &Located) -> Result<Package, SkillError> {

@@ -5,19 +5,29 @@ use serde_json::{Map, Value};
 
 use super::context::{counter, name};
 use super::errors::{Errors, Invalid, Location};
-use super::model::{Extra, Model};
+use super::model::Model;
 use super::{coerce, timestamp};
+use crate::v0_7::{Placement, Workspace};
 
+/// Admits one generation of one workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdmissionGrant {
     pub(crate) instance_uuid: String,
     pub(crate) workspace_uuid: String,
     /// 1 or more, like the revision.
     pub(crate) execution_generation: u64,
+    /// Incremented with every change of the entitlement.
     pub(crate) entitlement_revision: u64,
     pub(crate) expires_at: Timestamp,
     pub(crate) max_sessions: u64,
     pub(crate) max_managed_processes: u64,
+}
+
+impl AdmissionGrant {
+    pub(crate) fn placement(&self) -> Placement {
+        let workspace = Workspace::new(&self.instance_uuid, &self.workspace_uuid);
+        Placement::new(workspace, self.execution_generation)
+    }
 }
 
 /// Revokes the grants of this and all earlier revisions.
@@ -36,13 +46,13 @@ pub(crate) fn admission_grant(data: &Map<String, Value>) -> Result<AdmissionGran
     let grant = AdmissionGrant {
         instance_uuid: model.required("instance_uuid", name),
         workspace_uuid: model.required("workspace_uuid", name),
-        execution_generation: model.required("execution_generation", revision),
-        entitlement_revision: model.required("entitlement_revision", revision),
+        execution_generation: model.required("execution_generation", at_least(1)),
+        entitlement_revision: model.required("entitlement_revision", at_least(1)),
         expires_at: model.required("expires_at", timestamp::aware),
-        max_sessions: model.required("max_sessions", limit),
-        max_managed_processes: model.required("max_managed_processes", limit),
+        max_sessions: model.required("max_sessions", at_least(0)),
+        max_managed_processes: model.required("max_managed_processes", at_least(0)),
     };
-    model.finish(Extra::Forbid);
+    model.forbid_unknown();
     errors.check().map(|()| grant)
 }
 
@@ -57,23 +67,18 @@ pub(crate) fn admission_revocation(
         workspace_uuid: model.required("workspace_uuid", name),
         entitlement_revision: model.required("entitlement_revision", |input| {
             let number = coerce::only_integer(input, "entitlement_revision must be an integer")?;
-            counter(
-                number,
-                1,
-                "entitlement_revision must be greater than or equal to 1",
-            )
+            let rule = "entitlement_revision must be greater than or equal to 1";
+            counter(number, 1, rule)
         }),
     };
-    model.finish(Extra::Forbid);
+    model.forbid_unknown();
     errors.check().map(|()| revocation)
 }
 
-fn revision(input: &Value) -> Result<u64, Invalid> {
-    let number = coerce::only_integer(input, "must be an integer")?;
-    counter(number, 1, "must be greater than or equal to 1")
-}
-
-fn limit(input: &Value) -> Result<u64, Invalid> {
-    let number = coerce::only_integer(input, "must be an integer")?;
-    counter(number, 0, "must be greater than or equal to 0")
+fn at_least(least: i128) -> impl Fn(&Value) -> Result<u64, Invalid> {
+    move |input| {
+        let number = coerce::only_integer(input, "must be an integer")?;
+        let rule = format!("must be greater than or equal to {least}");
+        counter(number, least, &rule)
+    }
 }

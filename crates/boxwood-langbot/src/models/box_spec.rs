@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use boxwood_api::{DEFAULT_IMAGES, DEFAULT_MOUNT_PATH, MountMode, Network, SessionId, SpecRequest};
 use serde_json::{Map, Value};
 
-use super::coerce::{self, saturated};
+use super::coerce::{self, non_empty, saturated};
 use super::errors::{Errors, Invalid, Location};
-use super::model::{Extra, Model};
+use super::model::Model;
 use super::mount::{self, MODES, MountProof};
 use super::paths::{in_box, on_host, strip, stripped};
 use crate::WireFormat;
@@ -30,39 +30,21 @@ pub(crate) fn box_spec(
 ) -> Result<ValidSpec, String> {
     let mut errors = Errors::of("BoxSpec");
     let data = with_default_workdir(data);
-    let given = fields(
-        &mut Model::new(&data, Location::default(), &mut errors),
-        version,
-    );
-    if errors.is_empty() && leaves_its_workspace(&given.request) {
+    let model = &mut Model::new(&data, Location::default(), &mut errors);
+    let (session_id, mut spec) = fields(model, version);
+    if errors.is_empty() && leaves_its_workspace(&spec.request) {
         let rule = "workdir must stay under mount_path when host_path is provided";
         errors.push(&Location::default(), &Invalid::value(rule));
     }
     errors.check()?;
-    let session_id = SessionId::new(&given.session_id).map_err(|error| {
-        let at = Location::default().then("session_id");
-        errors.push(&at, &Invalid::value(&error.to_string()));
-        errors.text()
-    })?;
-    let request = SpecRequest {
-        session_id: Some(session_id),
-        ..given.request
-    };
-    request.validate().map_err(|error| {
+    let session_id =
+        SessionId::new(&session_id).map_err(|error| errors.text_with("session_id", &error))?;
+    spec.request.session_id = Some(session_id);
+    spec.request.validate().map_err(|error| {
         errors.push_field(&error);
         errors.text()
     })?;
-    Ok(ValidSpec {
-        request,
-        mount_proofs: given.mount_proofs,
-    })
-}
-
-/// The fields of the model, with the session id as sent.
-struct Fields {
-    session_id: String,
-    request: SpecRequest,
-    mount_proofs: Vec<MountProof>,
+    Ok(spec)
 }
 
 /// A workdir that is missing, null or empty defaults to the mount path, if that is given.
@@ -83,81 +65,78 @@ fn with_default_workdir(data: &Map<String, Value>) -> Cow<'_, Map<String, Value>
     }
 }
 
-fn fields(model: &mut Model<'_, '_>, version: WireFormat) -> Fields {
+/// The session id as sent, and the other fields of the model. Each is read where it stands, so the order is that of
+/// pydantic's errors.
+fn fields(model: &mut Model<'_, '_>, version: WireFormat) -> (String, ValidSpec) {
     let default_path = || DEFAULT_MOUNT_PATH.to_owned();
-    let cmd = model.optional("cmd", String::new(), |input| {
-        coerce::text(input).map(stripped)
-    });
-    let workdir = model.optional("workdir", default_path(), |input| {
-        coerce::text(input).and_then(|path| in_box("workdir", path))
-    });
-    let timeout_sec = model.optional("timeout_sec", 30, |input| {
-        at_least(input, 1, "timeout_sec must be greater than 0")
-    });
-    let network = model.optional("network", Network::Off, coerce::enumeration(&NETWORKS));
-    let session_id = model.required("session_id", |input| match stripped(coerce::text(input)?) {
-        id if id.is_empty() => Err(Invalid::value("session_id must not be empty")),
-        id => Ok(id),
-    });
-    let env = model.string_map("env");
-    let image = model.optional("image", DEFAULT_IMAGES[0].to_owned(), coerce::text);
-    let host_path = model.optional(
-        "host_path",
-        None,
-        coerce::nullable(|input| coerce::text(input).and_then(|path| on_host("host_path", path))),
-    );
-    let host_path_mode =
-        model.optional("host_path_mode", MountMode::Rw, coerce::enumeration(&MODES));
-    let mount_path = model.optional("mount_path", default_path(), |input| {
-        coerce::text(input).and_then(|path| in_box("mount_path", path))
-    });
-    let (extra_mounts, mount_proofs) = mount::mounts(model, version).into_iter().unzip();
-    let persistent = model.optional("persistent", false, coerce::boolean);
-    let cpus = model.optional("cpus", 1.0, |input| match coerce::float(input)? {
-        cpus if cpus <= 0.0 => Err(Invalid::value("cpus must be greater than 0")),
-        cpus => Ok(cpus),
-    });
-    let memory_mb = model.optional("memory_mb", 512, |input| {
-        at_least(input, 32, "memory_mb must be at least 32")
-    });
-    let pids_limit = model.optional("pids_limit", 128, |input| {
-        at_least(input, 1, "pids_limit must be at least 1")
-    });
-    let read_only_rootfs = model.optional("read_only_rootfs", true, coerce::boolean);
-    let workspace_quota_mb = model.optional("workspace_quota_mb", 0, |input| {
-        at_least(
-            input,
-            0,
-            "workspace_quota_mb must be greater than or equal to 0",
-        )
-    });
-    model.finish(match version {
-        WireFormat::V0_4 => Extra::Ignore,
-        WireFormat::V0_7 => Extra::Forbid,
-    });
-    Fields {
-        session_id,
-        request: SpecRequest {
-            cmd,
-            workdir: Some(workdir),
-            timeout_sec: Some(timeout_sec),
-            network: Some(network),
-            env,
-            image: Some(image),
-            host_path,
-            host_path_mode: Some(host_path_mode),
-            mount_path: Some(mount_path),
-            extra_mounts,
-            persistent: Some(persistent),
-            cpus: Some(cpus),
-            memory_mb: Some(memory_mb),
-            pids_limit: Some(pids_limit),
-            read_only_rootfs: Some(read_only_rootfs),
-            workspace_quota_mb: Some(workspace_quota_mb),
-            ..SpecRequest::default()
+    let session_id;
+    let mount_proofs;
+    let request = SpecRequest {
+        cmd: model.optional("cmd", String::new(), |input| {
+            coerce::text(input).map(stripped)
+        }),
+        workdir: Some(model.optional("workdir", default_path(), |input| {
+            coerce::text(input).and_then(|path| in_box("workdir", path))
+        })),
+        timeout_sec: Some(model.optional("timeout_sec", 30, |input| {
+            at_least(input, 1, "timeout_sec must be greater than 0")
+        })),
+        network: Some(model.optional("network", Network::Off, coerce::enumeration(&NETWORKS))),
+        env: {
+            session_id = model.required("session_id", |input| {
+                non_empty(input, "session_id must not be empty")
+            });
+            model.string_map("env")
         },
-        mount_proofs,
+        image: Some(model.optional("image", DEFAULT_IMAGES[0].to_owned(), coerce::text)),
+        host_path: model.optional(
+            "host_path",
+            None,
+            coerce::nullable(|input| on_host("host_path", coerce::text(input)?)),
+        ),
+        host_path_mode: Some(model.optional(
+            "host_path_mode",
+            MountMode::Rw,
+            coerce::enumeration(&MODES),
+        )),
+        mount_path: Some(model.optional("mount_path", default_path(), |input| {
+            coerce::text(input).and_then(|path| in_box("mount_path", path))
+        })),
+        extra_mounts: {
+            let (mounts, proofs) = mount::mounts(model, version).into_iter().unzip();
+            mount_proofs = proofs;
+            mounts
+        },
+        persistent: Some(model.optional("persistent", false, coerce::boolean)),
+        cpus: Some(
+            model.optional("cpus", 1.0, |input| match coerce::float(input)? {
+                cpus if cpus <= 0.0 => Err(Invalid::value("cpus must be greater than 0")),
+                cpus => Ok(cpus),
+            }),
+        ),
+        memory_mb: Some(model.optional("memory_mb", 512, |input| {
+            at_least(input, 32, "memory_mb must be at least 32")
+        })),
+        pids_limit: Some(model.optional("pids_limit", 128, |input| {
+            at_least(input, 1, "pids_limit must be at least 1")
+        })),
+        read_only_rootfs: Some(model.optional("read_only_rootfs", true, coerce::boolean)),
+        workspace_quota_mb: Some(model.optional("workspace_quota_mb", 0, |input| {
+            let rule = "workspace_quota_mb must be greater than or equal to 0";
+            at_least(input, 0, rule)
+        })),
+        ..SpecRequest::default()
+    };
+    if version == WireFormat::V0_7 {
+        model.forbid_unknown();
     }
+    (
+        session_id,
+        ValidSpec {
+            request,
+            mount_proofs,
+        },
+    )
 }
 
 fn at_least(input: &Value, least: i128, rule: &str) -> Result<u64, Invalid> {

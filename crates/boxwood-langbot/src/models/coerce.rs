@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::errors::Invalid;
+use super::paths::stripped;
 
 pub(super) fn text(input: &Value) -> Result<String, Invalid> {
     match input {
@@ -12,6 +13,14 @@ pub(super) fn text(input: &Value) -> Result<String, Invalid> {
             "string_type",
             "Input should be a valid string",
         )),
+    }
+}
+
+/// Text that is not empty after stripping.
+pub(super) fn non_empty(input: &Value, rule: &str) -> Result<String, Invalid> {
+    match stripped(text(input)?) {
+        empty if empty.is_empty() => Err(Invalid::value(rule)),
+        text => Ok(text),
     }
 }
 

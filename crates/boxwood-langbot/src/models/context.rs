@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use super::coerce;
 use super::errors::{Errors, Invalid, Location};
-use super::model::{Extra, Model, fields};
-use super::paths::stripped;
+use super::model::{Model, fields};
 
 /// A workspace of a LangBot instance, and the generation of its placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,34 +27,25 @@ pub(crate) fn action_context(data: &Value) -> Result<ActionContext, String> {
         instance_uuid: model.required("instance_uuid", name),
         workspace_uuid: model.required("workspace_uuid", name),
         placement_generation: model.optional("placement_generation", 1, |input| {
-            let number = coerce::integer(input)?;
-            counter(
-                number,
-                1,
-                "placement_generation must be greater than or equal to 1",
-            )
+            let rule = "placement_generation must be greater than or equal to 1";
+            counter(coerce::integer(input)?, 1, rule)
         }),
         installation_uuid: model.optional("installation_uuid", None, coerce::nullable(name)),
     };
-    model.finish(Extra::Forbid);
+    model.forbid_unknown();
     errors.check().map(|()| context)
 }
 
 /// A name that is not empty.
 pub(super) fn name(input: &Value) -> Result<String, Invalid> {
-    match stripped(coerce::text(input)?) {
-        name if name.is_empty() => Err(Invalid::value("must not be empty")),
-        name => Ok(name),
-    }
+    coerce::non_empty(input, "must not be empty")
 }
 
 /// A counter or a limit. Python's integers have no upper bound; these fit in 63 bits.
 pub(super) fn counter(number: i128, least: i128, rule: &str) -> Result<u64, Invalid> {
-    if number < least {
-        return Err(Invalid::value(rule));
+    match u64::try_from(number) {
+        _ if number < least => Err(Invalid::value(rule)),
+        Ok(number) if number <= i64::MAX.unsigned_abs() => Ok(number),
+        _ => Err(Invalid::value(&format!("must be at most {}", i64::MAX))),
     }
-    i64::try_from(number)
-        .ok()
-        .and_then(|number| u64::try_from(number).ok())
-        .ok_or_else(|| Invalid::value(&format!("must be at most {}", i64::MAX)))
 }

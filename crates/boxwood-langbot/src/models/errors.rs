@@ -1,6 +1,7 @@
 //! Validation errors in pydantic's format, up to and including the error type.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use boxwood_api::FieldError;
 
@@ -95,6 +96,13 @@ impl Errors {
         let text = error.to_string();
         let rule = text.split_once("]: ").map_or(&*text, |(_, rule)| rule);
         self.push(&at, &Invalid::value(rule));
+    }
+
+    /// The text with one more error: a value of this field that pydantic accepts and a box cannot have.
+    pub(super) fn text_with(&mut self, field: &str, error: &impl Display) -> String {
+        let at = Location::default().then(field);
+        self.push(&at, &Invalid::value(&error.to_string()));
+        self.text()
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -21,9 +21,9 @@ mod golden_tests;
 #[cfg(test)]
 mod mutation_tests;
 
-pub(crate) use admission::{AdmissionRevocation, admission_grant, admission_revocation};
+pub(crate) use admission::{AdmissionGrant, admission_grant, admission_revocation};
 pub(crate) use box_spec::{ValidSpec, box_spec};
-pub(crate) use context::{ActionContext, action_context};
+pub(crate) use context::action_context;
 #[cfg(test)]
 pub(crate) use mount::ARTIFACT_ROOT;
 pub(crate) use mount::MountProof;

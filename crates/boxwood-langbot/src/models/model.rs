@@ -5,13 +5,6 @@ use serde_json::{Map, Value};
 use super::coerce;
 use super::errors::{Errors, Invalid, Location};
 
-/// What to do with fields that the model does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extra {
-    Ignore,
-    Forbid,
-}
-
 /// Collects errors and keeps reading, so that one text lists all of them. An invalid field reads as its
 /// default; [`Errors::check`] rejects the model before the value is used.
 pub(super) struct Model<'i, 'e> {
@@ -50,12 +43,11 @@ impl<'i, 'e> Model<'i, 'e> {
         name: &'static str,
         read: impl FnOnce(&Value) -> Result<T, Invalid>,
     ) -> T {
-        let Some(input) = self.sent(name) else {
+        if !self.fields.contains_key(name) {
             let missing = Invalid::new("missing", "Field required");
             self.errors.push(&self.at(name), &missing);
-            return T::default();
-        };
-        self.read(name, input, T::default(), read)
+        }
+        self.optional(name, T::default(), read)
     }
 
     pub(super) fn optional<T>(
@@ -64,19 +56,9 @@ impl<'i, 'e> Model<'i, 'e> {
         default: T,
         read: impl FnOnce(&Value) -> Result<T, Invalid>,
     ) -> T {
-        match self.sent(name) {
-            Some(input) => self.read(name, input, default, read),
-            None => default,
-        }
-    }
-
-    fn read<T>(
-        &mut self,
-        name: &str,
-        input: &Value,
-        default: T,
-        read: impl FnOnce(&Value) -> Result<T, Invalid>,
-    ) -> T {
+        let Some(input) = self.sent(name) else {
+            return default;
+        };
         read(input).unwrap_or_else(|invalid| {
             self.errors.push(&self.at(name), &invalid);
             default
@@ -123,11 +105,8 @@ impl<'i, 'e> Model<'i, 'e> {
         }
     }
 
-    /// Call after the last field.
-    pub(super) fn finish(&mut self, extra: Extra) {
-        if extra == Extra::Ignore {
-            return;
-        }
+    /// Call after the last field, for models that have no other fields.
+    pub(super) fn forbid_unknown(&mut self) {
         let forbidden = Invalid::new("extra_forbidden", "Extra inputs are not permitted");
         for key in self.fields.keys() {
             if !self.known.contains(&key.as_str()) {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::coerce;
 use super::errors::{Errors, Invalid, Location};
-use super::model::{Extra, Model, fields};
+use super::model::{Model, fields};
 use super::paths;
 use crate::WireFormat;
 use crate::params::is_lower_hex;
@@ -64,17 +64,14 @@ fn mount(
     let fields = fields(input, "BoxMountSpec", at, errors)?;
     let found_before = errors.count();
     let mut model = Model::new(fields, at.clone(), errors);
-    let host_path = model.required("host_path", |input| {
-        coerce::text(input).and_then(|path| paths::on_host("host_path", path))
-    });
-    let mount_path = model.required("mount_path", |input| {
-        coerce::text(input).and_then(|path| mount_path(path, version))
-    });
-    let mode = model.optional("mode", MountMode::Rw, coerce::enumeration(&MODES));
     let spec = MountSpec {
-        host_path,
-        mount_path,
-        mode,
+        host_path: model.required("host_path", |input| {
+            paths::on_host("host_path", coerce::text(input)?)
+        }),
+        mount_path: model.required("mount_path", |input| {
+            mount_path(coerce::text(input)?, version)
+        }),
+        mode: model.optional("mode", MountMode::Rw, coerce::enumeration(&MODES)),
     };
     if version == WireFormat::V0_4 {
         return Some((spec, MountProof::default()));
@@ -83,17 +80,14 @@ fn mount(
         content_digest: model.optional(
             "content_digest",
             None,
-            coerce::nullable(|input| coerce::text(input).and_then(digest)),
+            coerce::nullable(|input| digest(coerce::text(input)?)),
         ),
         manifest_path: model.optional(
             "manifest_path",
             None,
-            coerce::nullable(|input| {
-                coerce::text(input).and_then(|path| paths::on_host("manifest_path", path))
-            }),
+            coerce::nullable(|input| paths::on_host("manifest_path", coerce::text(input)?)),
         ),
     };
-    model.finish(Extra::Ignore);
     // Like pydantic, check the mount as a whole only if each of its fields is valid.
     if errors.count() == found_before && is_reserved(&spec.mount_path) && !proof.addresses(&spec) {
         let invalid = Invalid::value(

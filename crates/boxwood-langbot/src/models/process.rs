@@ -5,9 +5,9 @@ use boxwood_api::{DEFAULT_MOUNT_PATH, FieldError, ProcessId, ProcessSpec};
 use serde_json::Value;
 
 use super::coerce::{self, saturated};
-use super::errors::{Errors, Invalid, Location};
-use super::model::{self, Extra, Model};
-use super::paths::{in_box, stripped};
+use super::errors::{Errors, Location};
+use super::model::{self, Model};
+use super::paths::in_box;
 use crate::WireFormat;
 
 /// The same limit as for boxes.
@@ -28,62 +28,46 @@ pub(crate) fn process_spec(data: &Value, version: WireFormat) -> Result<ValidPro
     let Some(sent) = model::fields(data, class, &Location::default(), &mut errors) else {
         return Err(errors.text());
     };
-    let (id, spec, memory_mb) = fields(
-        &mut Model::new(sent, Location::default(), &mut errors),
-        version,
-    );
-    if !errors.is_empty() {
-        return Err(errors.text());
-    }
-    let process_id = match ProcessId::new(&id) {
-        Ok(process_id) => process_id,
-        Err(error) => {
-            let at = Location::default().then("process_id");
-            errors.push(&at, &Invalid::value(&error.to_string()));
-            return Err(errors.text());
+    let model = &mut Model::new(sent, Location::default(), &mut errors);
+    let (id, mut valid) = fields(model, version);
+    errors.check()?;
+    valid.spec.process_id =
+        ProcessId::new(&id).map_err(|error| errors.text_with("process_id", &error))?;
+    let checked = valid.spec.validate().and_then(|spec| {
+        if valid.memory_mb > MAX_MEMORY_MB {
+            let rule = format!("must be at most {MAX_MEMORY_MB}");
+            return Err(FieldError::new("memory_mb", rule));
         }
-    };
-    let checked = ProcessSpec { process_id, ..spec }
-        .validate()
-        .and_then(|spec| {
-            if memory_mb > MAX_MEMORY_MB {
-                let rule = format!("must be at most {MAX_MEMORY_MB}");
-                return Err(FieldError::new("memory_mb", rule));
-            }
-            Ok(ValidProcess { spec, memory_mb })
-        });
+        Ok(ValidProcess { spec, ..valid })
+    });
     checked.map_err(|error| {
         errors.push_field(&error);
         errors.text()
     })
 }
 
-fn fields(model: &mut Model<'_, '_>, version: WireFormat) -> (String, ProcessSpec, u64) {
-    let process_id = model.optional("process_id", "default".to_owned(), coerce::text);
-    let command = model.required("command", |input| match stripped(coerce::text(input)?) {
-        command if command.is_empty() => Err(Invalid::value("command must not be empty")),
-        command => Ok(command),
-    });
-    let args = arguments(model);
-    let env = model.string_map("env");
-    let cwd = model.optional("cwd", DEFAULT_MOUNT_PATH.to_owned(), |input| {
-        coerce::text(input).and_then(|path| in_box("cwd", path))
-    });
+/// The process id as sent, and the other fields. Each is read where it stands, so the order is that of pydantic's
+/// errors.
+fn fields(model: &mut Model<'_, '_>, version: WireFormat) -> (String, ValidProcess) {
+    let id = model.optional("process_id", "default".to_owned(), coerce::text);
+    let spec = ProcessSpec {
+        process_id: ProcessId::default(),
+        command: model.required("command", |input| {
+            coerce::non_empty(input, "command must not be empty")
+        }),
+        args: arguments(model),
+        env: model.string_map("env"),
+        cwd: model.optional("cwd", DEFAULT_MOUNT_PATH.to_owned(), |input| {
+            coerce::text(input).and_then(|path| in_box("cwd", path))
+        }),
+    };
     let memory_mb = match version {
         WireFormat::V0_4 => 0,
         WireFormat::V0_7 => model.optional("memory_mb", 0, |input| {
             coerce::integer(input).map(saturated)
         }),
     };
-    let spec = ProcessSpec {
-        process_id: ProcessId::default(),
-        command,
-        args,
-        env,
-        cwd,
-    };
-    model.finish(Extra::Ignore);
-    (process_id, spec, memory_mb)
+    (id, ValidProcess { spec, memory_mb })
 }
 
 fn arguments(model: &mut Model<'_, '_>) -> Vec<String> {

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::response::response;
+use crate::error::internal;
 use crate::{ActionError, Client, LangBot};
 
 /// Concurrent requests of one client. At the limit no further message is read.
@@ -55,6 +56,7 @@ impl Connection {
         while self.running.len() >= MAX_RUNNING {
             self.running.join_next().await;
         }
+        let bytes = size(&message);
         let Value::Object(mut message) = message else {
             return;
         };
@@ -64,7 +66,7 @@ impl Connection {
         let seq_id = message.remove("seq_id").unwrap_or(Value::from(-1));
         // Memory of the request and its response counts until the response is queued.
         let mut memory = self.langbot.sessions.budget().hold();
-        let request = match memory.take(size(&message)) {
+        let request = match memory.take(bytes) {
             Ok(()) => parse(action, message),
             Err(busy) => Err(busy.into()),
         };
@@ -98,19 +100,13 @@ impl Drop for Connection {
 }
 
 /// Approximate memory of a message: the length of its text.
-fn size(message: &Map<String, Value>) -> usize {
-    fn of(value: &Value) -> usize {
-        match value {
-            Value::String(text) => text.len(),
-            Value::Array(values) => values.iter().map(of).sum(),
-            Value::Object(map) => size(map),
-            Value::Null | Value::Bool(_) | Value::Number(_) => size_of::<Value>(),
-        }
+fn size(message: &Value) -> usize {
+    match message {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(size).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| key.len() + size(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => size_of::<Value>(),
     }
-    message
-        .iter()
-        .map(|(key, value)| key.len() + of(value))
-        .sum()
 }
 
 fn parse(action: Value, mut message: Map<String, Value>) -> Result<Request, ActionError> {
@@ -141,7 +137,7 @@ async fn run(
     let work = AssertUnwindSafe(client.run(langbot, request));
     let outcome = work.catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!(action, "action panicked");
-        Err(ActionError::new("BoxError", "internal error of the daemon"))
+        Err(internal("internal error of the daemon"))
     });
     if let Err(error) = &outcome {
         tracing::debug!(action, %error, "action failed");

@@ -16,14 +16,9 @@ pub(crate) enum Progress {
     Invalid,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Container {
-    Object,
-    Array,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Expects {
+    #[default]
     Start,
     FirstKeyOrEnd,
     Key,
@@ -43,19 +38,11 @@ enum Expects {
     Scalar,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Scanner {
-    within: Vec<Container>,
+    /// The closing brackets of the open objects and arrays.
+    open: Vec<u8>,
     expects: Expects,
-}
-
-impl Default for Scanner {
-    fn default() -> Self {
-        Self {
-            within: Vec::new(),
-            expects: Expects::Start,
-        }
-    }
 }
 
 impl Scanner {
@@ -73,28 +60,7 @@ impl Scanner {
     /// Returns true if the object is complete; `None` if it is invalid.
     fn step(&mut self, byte: u8) -> Option<bool> {
         use Expects as E;
-        let space = matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
         self.expects = match (self.expects, byte) {
-            (E::Start, b'{') => return self.open(Container::Object),
-            (
-                E::Start
-                | E::FirstKeyOrEnd
-                | E::Key
-                | E::Colon
-                | E::Value
-                | E::FirstValueOrEnd
-                | E::CommaOrEnd,
-                _,
-            ) if space => self.expects,
-            (E::FirstKeyOrEnd | E::Key, b'"') => E::Text { key: true },
-            (E::FirstKeyOrEnd | E::CommaOrEnd, b'}') => return self.close(Container::Object),
-            (E::Colon, b':') => E::Value,
-            (E::FirstValueOrEnd | E::CommaOrEnd, b']') => return self.close(Container::Array),
-            (E::CommaOrEnd, b',') => match self.within.last()? {
-                Container::Object => E::Key,
-                Container::Array => E::Value,
-            },
-            (E::Value | E::FirstValueOrEnd, _) => return self.begin_value(byte),
             (E::Text { key: true }, b'"') => E::Colon,
             (E::Text { key: false }, b'"') => E::CommaOrEnd,
             (E::Text { key }, b'\\') => E::Escape { key },
@@ -105,40 +71,36 @@ impl Scanner {
                 self.expects = E::CommaOrEnd;
                 return self.step(byte);
             }
+            (E::Text { .. }, _) => return None,
+            (_, b' ' | b'\t' | b'\n' | b'\r') => self.expects,
+            (E::Start | E::Value | E::FirstValueOrEnd, b'{') => return self.begin(b'}'),
+            (E::Value | E::FirstValueOrEnd, b'[') => return self.begin(b']'),
+            (E::Value | E::FirstValueOrEnd, b'"') => E::Text { key: false },
+            (E::Value | E::FirstValueOrEnd, _) if is_scalar(byte) => E::Scalar,
+            (E::FirstKeyOrEnd | E::Key, b'"') => E::Text { key: true },
+            (E::CommaOrEnd, b',') if self.open.last() == Some(&b'}') => E::Key,
+            (E::Colon, b':') | (E::CommaOrEnd, b',') => E::Value,
+            (E::FirstKeyOrEnd | E::FirstValueOrEnd | E::CommaOrEnd, b'}' | b']') => {
+                let is_open = self.open.pop() == Some(byte);
+                self.expects = E::CommaOrEnd;
+                return is_open.then_some(self.open.is_empty());
+            }
             _ => return None,
         };
         Some(false)
     }
 
-    fn begin_value(&mut self, byte: u8) -> Option<bool> {
-        self.expects = match byte {
-            b'{' => return self.open(Container::Object),
-            b'[' => return self.open(Container::Array),
-            b'"' => Expects::Text { key: false },
-            _ if is_scalar(byte) => Expects::Scalar,
-            _ => return None,
-        };
-        Some(false)
-    }
-
-    fn open(&mut self, container: Container) -> Option<bool> {
-        if self.within.len() >= MAX_DEPTH {
+    /// Begins an object or an array that ends with this bracket.
+    fn begin(&mut self, end: u8) -> Option<bool> {
+        if self.open.len() >= MAX_DEPTH {
             return None;
         }
-        self.within.push(container);
-        self.expects = match container {
-            Container::Object => Expects::FirstKeyOrEnd,
-            Container::Array => Expects::FirstValueOrEnd,
+        self.open.push(end);
+        self.expects = match end {
+            b'}' => Expects::FirstKeyOrEnd,
+            _ => Expects::FirstValueOrEnd,
         };
         Some(false)
-    }
-
-    fn close(&mut self, container: Container) -> Option<bool> {
-        if self.within.pop() != Some(container) {
-            return None;
-        }
-        self.expects = Expects::CommaOrEnd;
-        Some(self.within.is_empty())
     }
 }
 

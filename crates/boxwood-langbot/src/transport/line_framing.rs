@@ -50,14 +50,12 @@ pub(crate) fn encode(response: String) -> Vec<String> {
     let mut lines = vec![ascii_json(
         &json!({"type": "chunk_start", "total_size": response.len()}),
     )];
-    let mut offset = 0;
-    while offset < response.len() {
+    for offset in (0..response.len()).step_by(CHUNK_BYTES) {
         let end = (offset + CHUNK_BYTES).min(response.len());
         let chunk = response.get(offset..end).unwrap_or_default();
         lines.push(ascii_json(
             &json!({"type": "chunk_data", "data": chunk, "offset": offset}),
         ));
-        offset = end;
     }
     lines.push(ascii_json(&json!({"type": "chunk_end"})));
     lines

@@ -36,31 +36,22 @@ impl MessageAssembler {
     /// Adds one frame. A frame continues the pending message whenever possible: what looks like a message
     /// may be part of a string in it.
     pub fn push(&mut self, frame: &str) -> Assembled {
-        let now = Instant::now();
-        if self
-            .last_frame
-            .is_some_and(|last| now - last > CONTINUATION_TIMEOUT)
-        {
+        let age = self.last_frame.map(|last| last.elapsed());
+        if age.is_some_and(|age| age > CONTINUATION_TIMEOUT) {
             self.reset();
         }
-        match self.continue_with(frame) {
-            Some(assembled) => assembled,
-            // The pending text was not a message; the frame itself may be one.
-            None => self.continue_with(frame).unwrap_or(Assembled::Nothing),
-        }
+        // If the pending text was not a message, the frame itself may be one.
+        self.continue_with(frame)
+            .or_else(|| self.continue_with(frame))
+            .unwrap_or(Assembled::Nothing)
     }
 
     /// `None` if the frame cannot continue the pending message, which is then dropped.
     fn continue_with(&mut self, frame: &str) -> Option<Assembled> {
-        let fresh = self.pending.is_empty();
         match self.scanner.push(frame) {
             Progress::Incomplete if self.pending.len() + frame.len() > MAX_MESSAGE_BYTES => {
                 self.reset();
                 Some(Assembled::TooLong)
-            }
-            Progress::Incomplete if fresh && frame.trim().is_empty() => {
-                self.reset();
-                Some(Assembled::Nothing)
             }
             Progress::Incomplete => {
                 self.pending.push_str(frame);
@@ -68,7 +59,7 @@ impl MessageAssembler {
                 Some(Assembled::Nothing)
             }
             Progress::Complete(end) if frame[end..].trim().is_empty() => {
-                let message = if fresh {
+                let message = if self.pending.is_empty() {
                     parse(&frame[..end])
                 } else {
                     self.pending.push_str(&frame[..end]);
@@ -79,11 +70,7 @@ impl MessageAssembler {
             }
             Progress::Complete(_) | Progress::Invalid => {
                 self.reset();
-                if fresh {
-                    Some(Assembled::Nothing)
-                } else {
-                    None
-                }
+                None
             }
         }
     }
@@ -104,85 +91,56 @@ pub(crate) fn parse(text: &str) -> Option<Value> {
 /// Replaces lone surrogates by the replacement character, and non-finite numbers by strings, so that
 /// validation rejects them with the name of the field.
 fn to_strict_json(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
+    let mut strict = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(quote) = rest.find('"') {
-        plain.push_str(&quote_non_finite(&rest[..quote]));
-        rest = &rest[quote + 1..];
-        let end = end_of_string(rest);
-        plain.push('"');
-        plain.push_str(&replace_lone_surrogates(&rest[..end]));
-        plain.push('"');
-        rest = rest.get(end + 1..).unwrap_or("");
+    while let Some((between, string)) = rest.split_once('"') {
+        copy_quoting_non_finite(between, &mut strict);
+        strict.push('"');
+        rest = copy_string(string, &mut strict);
     }
-    plain.push_str(&quote_non_finite(rest));
-    plain
+    copy_quoting_non_finite(rest, &mut strict);
+    strict
 }
 
-/// The position of the closing quote of a string.
-fn end_of_string(rest: &str) -> usize {
-    let mut escaped = false;
-    for (at, byte) in rest.bytes().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'"' => return at,
-            _ => {}
-        }
-    }
-    rest.len()
-}
-
-fn quote_non_finite(between: &str) -> String {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.');
-    let mut plain = String::with_capacity(between.len());
-    let mut rest = between;
-    while let Some(start) = rest.find(is_part) {
-        plain.push_str(&rest[..start]);
-        rest = &rest[start..];
-        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-        let word = &rest[..end];
-        let odd = !matches!(word, "true" | "false" | "null")
-            && word.parse::<f64>().is_ok_and(|number| !number.is_finite());
-        if odd {
-            plain.push('"');
-            plain.push_str(word);
-            plain.push('"');
+/// Copies the text between two strings.
+fn copy_quoting_non_finite(between: &str, strict: &mut String) {
+    let is_delimiter = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '+' | '.');
+    for piece in between.split_inclusive(is_delimiter) {
+        let word = piece.trim_end_matches(is_delimiter);
+        if word.parse::<f64>().is_ok_and(|number| !number.is_finite()) {
+            strict.extend(["\"", word, "\"", &piece[word.len()..]]);
         } else {
-            plain.push_str(word);
+            strict.push_str(piece);
         }
-        rest = &rest[end..];
     }
-    plain.push_str(rest);
-    plain
 }
 
-fn replace_lone_surrogates(text: &str) -> String {
-    let code = |at: usize| -> Option<u32> {
-        let escape = text.get(at..at + 6)?;
-        let hex = escape.strip_prefix("\\u")?;
-        u32::from_str_radix(hex, 16).ok()
-    };
-    let mut plain = String::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) {
-        let whole = match code(at) {
-            Some(0xD800..=0xDBFF) if matches!(code(at + 6), Some(0xDC00..=0xDFFF)) => 12,
-            Some(0xD800..=0xDFFF) => 0,
-            Some(_) => 6,
-            // Skip an escaped backslash, which does not start another escape.
-            None if c == '\\' => 1 + text[at + 1..].chars().next().map_or(0, char::len_utf8),
-            None => c.len_utf8(),
+/// Copies the rest of a string and its closing quote. Returns the text after it.
+fn copy_string<'a>(mut rest: &'a str, strict: &mut String) -> &'a str {
+    let code_unit = |text: &str| u32::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok();
+    while let Some(at) = rest.find(['"', '\\']) {
+        strict.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let next = rest.get(6..).and_then(code_unit);
+        let length = match (code_unit(rest), next) {
+            _ if rest.starts_with('"') => {
+                strict.push('"');
+                return &rest[1..];
+            }
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => 12,
+            (Some(0xD800..=0xDFFF), _) => {
+                strict.push_str("\\ufffd");
+                rest = &rest[6..];
+                continue;
+            }
+            // The backslash and what it escapes, which may be another backslash.
+            _ => rest.chars().take(2).map(char::len_utf8).sum(),
         };
-        if whole == 0 {
-            plain.push_str("\\ufffd");
-            at += 6;
-        } else {
-            plain.push_str(&text[at..at + whole]);
-            at += whole;
-        }
+        strict.push_str(&rest[..length]);
+        rest = &rest[length..];
     }
-    plain
+    strict.push_str(rest);
+    ""
 }
 
 #[cfg(test)]

@@ -24,27 +24,18 @@ pub(crate) async fn run(langbot: &Arc<LangBot>, request: Request) -> Result<Valu
         }
         "box_health" | "box_get_backend_info" => json!(langbot.backend()),
         "box_status" => status(langbot),
-        "box_exec" => {
-            let spec = spec(&data)?;
-            let done = session_calls::exec(langbot, spec).await?;
-            results::exec(&done.result, done.timeout_sec).into()
-        }
+        "box_exec" => session_calls::exec(langbot, spec(&data)?).await?,
         "box_create_session" => {
             let info = session_calls::create(langbot, spec(&data)?).await?;
-            results::session(&info).into()
+            results::session(&info)
         }
         "box_get_session" => {
             let id = params::session_id(&data)?;
-            results::detail(&langbot.sessions.detail(&id)?).into()
+            results::detail(&langbot.sessions.detail(&id)?)
         }
         "box_get_sessions" => {
-            let sessions: Vec<_> = langbot
-                .sessions
-                .list()
-                .iter()
-                .map(results::session)
-                .collect();
-            json!({"sessions": sessions})
+            let sessions = langbot.sessions.list();
+            json!({"sessions": sessions.iter().map(results::session).collect::<Vec<_>>()})
         }
         "box_delete_session" => {
             let id = params::session_id(&data)?;
@@ -54,15 +45,12 @@ pub(crate) async fn run(langbot: &Arc<LangBot>, request: Request) -> Result<Valu
         "box_start_managed_process" => start_process(langbot, &data).await?,
         "box_get_managed_process" => {
             let id = params::session_id(&data)?;
-            // A missing session is reported before a missing process.
-            langbot.sessions.detail(&id)?;
-            let process = params::process_id(&data, &id)?;
-            results::process(&langbot.sessions.process(&id, &process)?).into()
+            let process = params::process_id(&data, &langbot.sessions, &id)?;
+            results::process(&langbot.sessions.process(&id, &process)?)
         }
         "box_stop_managed_process" => {
             let id = params::session_id(&data)?;
-            langbot.sessions.detail(&id)?;
-            let process = params::process_id(&data, &id)?;
+            let process = params::process_id(&data, &langbot.sessions, &id)?;
             session_calls::stop_process(langbot, &id, &process).await?;
             json!({"stopped": process})
         }
@@ -70,12 +58,7 @@ pub(crate) async fn run(langbot: &Arc<LangBot>, request: Request) -> Result<Valu
             shutdown(langbot).await;
             json!({})
         }
-        _ => match skills::answer(langbot, &action, data).await {
-            Some(outcome) => outcome?,
-            None => {
-                return Err(ActionError::unknown_action(&action));
-            }
-        },
+        _ => skills::answer(langbot, &action, data).await?,
     })
 }
 
@@ -85,9 +68,13 @@ fn spec(data: &Map<String, Value>) -> Result<boxwood_api::SpecRequest, ActionErr
 }
 
 fn status(langbot: &LangBot) -> Value {
-    let mut status = langbot.sessions.status();
-    status.backend = langbot.backend();
-    results::status(&status).into()
+    let status = langbot.sessions.status();
+    json!({
+        "backend": langbot.backend(),
+        "active_sessions": status.active_sessions,
+        "managed_processes": status.managed_processes,
+        "session_ttl_sec": status.session_ttl_sec,
+    })
 }
 
 async fn start_process(langbot: &LangBot, data: &Map<String, Value>) -> Result<Value, ActionError> {
@@ -95,8 +82,7 @@ async fn start_process(langbot: &LangBot, data: &Map<String, Value>) -> Result<V
     let spec = params::required(data, "spec")?;
     let spec = models::process_spec(spec, WireFormat::V0_4).map_err(ActionError::validation)?;
     let id = params::known_session(given)?;
-    let info = session_calls::start_process(langbot, &id, spec.spec).await?;
-    Ok(results::process(&info).into())
+    session_calls::start_process(langbot, &id, spec.spec).await
 }
 
 /// Persistent sessions are kept. The daemon continues, because it may have other clients.

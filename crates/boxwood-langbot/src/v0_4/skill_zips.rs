@@ -15,15 +15,12 @@ pub(crate) async fn preview(
     let archive = langbot.uploads.take(data)?;
     let request = request(data)?;
     let planned = with_store(langbot, move |store| store.preview_zip(&archive, &request)).await?;
-    let skills: Vec<Value> = planned
-        .iter()
-        .map(|planned| {
-            let mut answer = skill(&planned.skill);
-            answer["source_path"] = planned.source_path.clone().into();
-            answer
-        })
-        .collect();
-    Ok(json!({"skills": skills}))
+    let shown = planned.into_iter().map(|planned| {
+        let mut shown = skill(&planned.skill);
+        shown["source_path"] = planned.source_path.into();
+        shown
+    });
+    Ok(json!({"skills": shown.collect::<Vec<_>>()}))
 }
 
 pub(crate) async fn install(

@@ -10,39 +10,31 @@ use boxwood_skills::{
 use serde_json::{Map, Value, json};
 
 use super::skill_zips;
+use crate::error::blocking;
 use crate::{ActionError, LangBot, params};
 
-/// `None` if it is not an action of the skill store.
+/// Fails if it is not an action of the skill store.
 pub(crate) async fn answer(
     langbot: &Arc<LangBot>,
     action: &str,
     data: Map<String, Value>,
-) -> Option<Result<Value, ActionError>> {
+) -> Result<Value, ActionError> {
     let outcome = match action {
-        "box_list_skills" => list(langbot).await,
-        "box_get_skill" => get(langbot, &data).await,
-        // Clients expect a validation error for every failure of the others.
-        "box_create_skill" => create(langbot, &data).await.map_err(as_validation),
-        "box_update_skill" => update(langbot, &data).await.map_err(as_validation),
-        "box_delete_skill" => delete(langbot, &data).await.map_err(as_validation),
-        "box_scan_skill_directory" => scan(langbot, &data).await.map_err(as_validation),
-        "box_list_skill_files" => list_files(langbot, &data).await.map_err(as_validation),
-        "box_read_skill_file" => read_file(langbot, &data).await.map_err(as_validation),
-        "box_write_skill_file" => write_file(langbot, &data).await.map_err(as_validation),
-        "box_preview_skill_zip" => skill_zips::preview(langbot, &data)
-            .await
-            .map_err(as_validation),
-        "box_install_skill_zip" => skill_zips::install(langbot, &data)
-            .await
-            .map_err(as_validation),
-        _ => return None,
+        "box_list_skills" => return list(langbot).await,
+        "box_get_skill" => return get(langbot, &data).await,
+        "box_create_skill" => create(langbot, &data).await,
+        "box_update_skill" => update(langbot, &data).await,
+        "box_delete_skill" => delete(langbot, &data).await,
+        "box_scan_skill_directory" => scan(langbot, &data).await,
+        "box_list_skill_files" => list_files(langbot, &data).await,
+        "box_read_skill_file" => read_file(langbot, &data).await,
+        "box_write_skill_file" => write_file(langbot, &data).await,
+        "box_preview_skill_zip" => skill_zips::preview(langbot, &data).await,
+        "box_install_skill_zip" => skill_zips::install(langbot, &data).await,
+        _ => return Err(ActionError::unknown_action(&action)),
     };
-    Some(outcome)
-}
-
-/// Keeps only the message, as LangBot Box does.
-fn as_validation(error: ActionError) -> ActionError {
-    ActionError::validation(error.into_message())
+    // Clients expect a validation error for every failure of these actions.
+    outcome.map_err(|error| ActionError::validation(error.message()))
 }
 
 /// Runs on a blocking thread: the store reads and writes files.
@@ -51,13 +43,7 @@ pub(crate) async fn with_store<T: Send + 'static>(
     work: impl FnOnce(&SkillStore) -> Result<T, SkillError> + Send + 'static,
 ) -> Result<T, ActionError> {
     let store = langbot.skills.clone();
-    match tokio::task::spawn_blocking(move || work(&store)).await {
-        Ok(outcome) => outcome.map_err(ActionError::from),
-        Err(error) => {
-            tracing::error!(%error, "the skill store failed");
-            Err(ActionError::new("BoxError", "the skill store failed"))
-        }
-    }
+    blocking("the skill store failed", move || Ok(work(&store)?)).await
 }
 
 async fn list(langbot: &LangBot) -> Result<Value, ActionError> {
@@ -78,9 +64,7 @@ async fn create(langbot: &LangBot, data: &Map<String, Value>) -> Result<Value, A
         display_name: loose_text(fields, "display_name"),
         description: loose_text(fields, "description"),
         instructions: loose_text(fields, "instructions"),
-        package_root: loose_text(fields, "package_root")
-            .filter(|path| !path.trim().is_empty())
-            .map(PathBuf::from),
+        package_root: package_root(fields),
     };
     if let Some(package) = &new.package_root {
         check_source(langbot, package).await?;
@@ -97,9 +81,7 @@ async fn update(langbot: &LangBot, data: &Map<String, Value>) -> Result<Value, A
         display_name: replaced(fields, "display_name"),
         description: replaced(fields, "description"),
         instructions: replaced(fields, "instructions"),
-        package_root: loose_text(fields, "package_root")
-            .filter(|path| !path.trim().is_empty())
-            .map(PathBuf::from),
+        package_root: package_root(fields),
     };
     let updated = with_store(langbot, move |store| store.update(&name, &patch)).await?;
     Ok(json!({"skill": skill(&updated)}))
@@ -123,28 +105,40 @@ async fn scan(langbot: &LangBot, data: &Map<String, Value>) -> Result<Value, Act
 async fn check_source(langbot: &LangBot, path: &Path) -> Result<(), ActionError> {
     let given = path.display().to_string();
     let wanted = path.to_owned();
-    let real = tokio::task::spawn_blocking(move || real_path(&wanted))
-        .await
-        .unwrap_or_else(|_| path.to_owned());
+    let real = blocking("the path could not be resolved", move || {
+        Ok(real_path(&wanted))
+    })
+    .await?;
     // Directories of the store were checked when they were imported.
     if real.starts_with(langbot.skills.root()) {
         return Ok(());
     }
-    check_place(
+    let rules = &langbot.rules;
+    Ok(check_place(
         "path",
         &given,
         &real,
         Origin::LangBotPlatform,
-        &langbot.rules,
-    )?;
-    Ok(())
+        rules,
+    )?)
 }
 
 async fn list_files(langbot: &LangBot, data: &Map<String, Value>) -> Result<Value, ActionError> {
     let name = params::text(data, "name")?.to_owned();
     let path = params::text_or(data, "path", ".")?.to_owned();
-    let include_hidden = data.get("include_hidden").is_some_and(is_true);
-    let max_entries = count(data, "max_entries", 200)?;
+    let include_hidden = match data.get("include_hidden") {
+        None => false,
+        Some(value) => value
+            .as_bool()
+            .ok_or_else(|| ActionError::validation("include_hidden must be true or false"))?,
+    };
+    let max_entries = match data.get("max_entries") {
+        None => 200,
+        Some(value) => value
+            .as_i64()
+            .ok_or_else(|| ActionError::validation("max_entries must be a whole number"))?,
+    };
+    let max_entries = usize::try_from(max_entries).unwrap_or(0);
     let listing = with_store(langbot, move |store| {
         store.list_files(&name, &path, include_hidden, max_entries)
     })
@@ -216,40 +210,16 @@ fn loose_text(fields: &Map<String, Value>, key: &str) -> Option<String> {
     }
 }
 
+fn package_root(fields: &Map<String, Value>) -> Option<PathBuf> {
+    let path = loose_text(fields, "package_root")?;
+    (!path.trim().is_empty()).then(|| PathBuf::from(path))
+}
+
 /// The new value: null removes it, an absent key keeps the old one.
 fn replaced(fields: &Map<String, Value>, key: &str) -> Option<String> {
     fields
         .contains_key(key)
         .then(|| loose_text(fields, key).unwrap_or_default())
-}
-
-/// Python's truth value.
-fn is_true(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Bool(given) => *given,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(text) => !text.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(fields) => !fields.is_empty(),
-    }
-}
-
-fn count(data: &Map<String, Value>, key: &str, otherwise: usize) -> Result<usize, ActionError> {
-    let wrong = || ActionError::validation(format!("{key} must be a whole number"));
-    match data.get(key) {
-        None => Ok(otherwise),
-        Some(Value::Number(number)) => match number.as_i64() {
-            Some(number) => Ok(usize::try_from(number).unwrap_or(0)),
-            None => number
-                .as_f64()
-                .filter(|number| number.is_finite() && *number >= 0.0)
-                .map(|_| usize::MAX)
-                .ok_or_else(wrong),
-        },
-        Some(Value::String(text)) => text.trim().parse().map_err(|_| wrong()),
-        Some(_) => Err(wrong()),
-    }
 }
 
 #[cfg(test)]

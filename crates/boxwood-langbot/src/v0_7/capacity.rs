@@ -3,25 +3,60 @@
 //! A permit counts a session or process while it starts. Running ones are counted from the session registry.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use boxwood_api::{ProcessId, ProcessStatus, SessionId};
 use boxwood_session::Sessions;
 
 use super::placement::is_workspace_session;
 use crate::ActionError;
+use crate::error::capacity_exceeded;
+use crate::langbot::lock;
 
+type Counts = HashMap<SessionId, usize>;
+
+/// Counts the running operations of each session. Sessions without any have no entry.
 #[derive(Debug, Default)]
-pub(crate) struct Capacity {
-    reserved: Mutex<Reserved>,
+pub(crate) struct Operations(Mutex<Counts>);
+
+impl Operations {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Counts> {
+        lock(&self.0)
+    }
+
+    /// Counts an operation until the permit is dropped.
+    pub(crate) fn begin(&self, mut counts: MutexGuard<'_, Counts>, id: &SessionId) -> Permit<'_> {
+        *counts.entry(id.clone()).or_default() += 1;
+        Permit {
+            operations: self,
+            id: id.clone(),
+        }
+    }
+}
+
+pub(crate) struct Permit<'a> {
+    operations: &'a Operations,
+    id: SessionId,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.operations.lock();
+        if let Some(count) = counts.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.id);
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
-struct Reserved {
-    /// Sessions that are being created, with the number of callers.
-    creating: HashMap<SessionId, usize>,
+pub(crate) struct Capacity {
+    /// Callers that are creating a session.
+    creating: Operations,
     /// Processes that are starting.
-    starting: u64,
+    starting: Operations,
 }
 
 impl Capacity {
@@ -31,24 +66,21 @@ impl Capacity {
         sessions: &Sessions,
         id: &SessionId,
         limit: u64,
-    ) -> Result<SessionPermit<'_>, ActionError> {
-        let mut reserved = self.lock();
-        if !reserved.creating.contains_key(id) && sessions.detail(id).is_err() {
-            let used = used_sessions(sessions, &reserved.creating);
-            if used >= limit {
-                return Err(full(format!("Box session capacity reached ({limit})")));
-            }
+    ) -> Result<Permit<'_>, ActionError> {
+        let creating = self.creating.lock();
+        if !creating.contains_key(id)
+            && sessions.detail(id).is_err()
+            && used_sessions(sessions, &creating) >= limit
+        {
+            let message = format!("Box session capacity reached ({limit})");
+            return Err(capacity_exceeded(message));
         }
-        *reserved.creating.entry(id.clone()).or_default() += 1;
-        Ok(SessionPermit {
-            capacity: self,
-            id: id.clone(),
-        })
+        Ok(self.creating.begin(creating, id))
     }
 
     /// All sessions of all workspaces, including those that are being created.
     pub(crate) fn sessions(&self, sessions: &Sessions) -> u64 {
-        used_sessions(sessions, &self.lock().creating)
+        used_sessions(sessions, &self.creating.lock())
     }
 
     /// For a process that is about to start. The process that it replaces is not counted.
@@ -58,64 +90,28 @@ impl Capacity {
         session: &SessionId,
         process: &ProcessId,
         limit: u64,
-    ) -> Result<ProcessPermit<'_>, ActionError> {
-        let mut reserved = self.lock();
+    ) -> Result<Permit<'_>, ActionError> {
+        let starting = self.starting.lock();
         let running = sessions.running_processes(is_workspace_session);
         let replaced = sessions
             .process(session, process)
             .is_ok_and(|info| info.status == ProcessStatus::Running);
-        if running.saturating_sub(u64::from(replaced)) + reserved.starting >= limit {
-            return Err(full(format!(
-                "Box managed process capacity reached ({limit})"
-            )));
+        let others = running.saturating_sub(u64::from(replaced));
+        if others + starting.values().sum::<usize>() as u64 >= limit {
+            let message = format!("Box managed process capacity reached ({limit})");
+            return Err(capacity_exceeded(message));
         }
-        reserved.starting += 1;
-        Ok(ProcessPermit { capacity: self })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Reserved> {
-        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(self.starting.begin(starting, session))
     }
 }
 
-fn used_sessions(sessions: &Sessions, creating: &HashMap<SessionId, usize>) -> u64 {
+fn used_sessions(sessions: &Sessions, creating: &Counts) -> u64 {
     let existing = sessions
         .ids()
         .into_iter()
         .filter(|id| is_workspace_session(id) && !creating.contains_key(id))
         .count();
     (existing + creating.len()) as u64
-}
-
-fn full(text: String) -> ActionError {
-    ActionError::new("BoxCapacityExceededError", text)
-}
-
-pub(crate) struct SessionPermit<'a> {
-    capacity: &'a Capacity,
-    id: SessionId,
-}
-
-impl Drop for SessionPermit<'_> {
-    fn drop(&mut self) {
-        let mut reserved = self.capacity.lock();
-        if let Some(count) = reserved.creating.get_mut(&self.id) {
-            *count -= 1;
-            if *count == 0 {
-                reserved.creating.remove(&self.id);
-            }
-        }
-    }
-}
-
-pub(crate) struct ProcessPermit<'a> {
-    capacity: &'a Capacity,
-}
-
-impl Drop for ProcessPermit<'_> {
-    fn drop(&mut self) {
-        self.capacity.lock().starting -= 1;
-    }
 }
 
 #[cfg(test)]

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use boxwood_policy::{Origin, check_place};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::files::local_dirs::not_ready;
+use super::admission;
 use super::files::volume_probe;
-use super::handler::permission;
 use super::instance::Instance;
 use super::placement::{Workspace, is_workspace_session};
 use super::state::Settings;
-use super::{admission, requests};
-use crate::{ActionError, LangBot, session_calls};
+use crate::error::{blocking, not_ready, permission};
+use crate::{ActionError, LangBot, models, results, session_calls};
 
 pub(crate) async fn answer(
     langbot: &Arc<LangBot>,
@@ -91,25 +89,10 @@ pub(crate) async fn make_workspace(
     settings: Settings,
 ) -> Result<(), ActionError> {
     let rules = langbot.rules.clone();
-    let creating = tokio::task::spawn_blocking(move || {
-        settings.local.ensure_default_workspace(|given, real| {
-            let given = given.display().to_string();
-            check_place(
-                "box.local.default_workspace",
-                &given,
-                real,
-                Origin::LangBotPlatform,
-                &rules,
-            )
-        })
-    });
-    creating.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "failed to create the default workspace");
-        Err(ActionError::new(
-            "BoxError",
-            "the default workspace could not be created",
-        ))
+    blocking("the default workspace could not be created", move || {
+        settings.local.ensure_default_workspace(&rules)
     })
+    .await
 }
 
 async fn upsert(
@@ -117,28 +100,27 @@ async fn upsert(
     instance: &Instance,
     data: &Map<String, Value>,
 ) -> Result<Value, ActionError> {
-    let (named, grant) = requests::grant(data)?;
-    if named != instance.as_str() {
+    let grant = models::admission_grant(data).map_err(ActionError::validation)?;
+    if grant.instance_uuid != instance.as_str() {
         return Err(permission(
             "Sandbox admission grant does not match the trusted instance",
         ));
     }
     let state = &langbot.v0_7;
     let settings = state.settings();
-    let (placement, most) = (grant.placement, settings.max_records());
+    let (placement, most) = (grant.placement(), settings.max_records());
     let now = Timestamp::now();
-    let installed = state.grants.install(grant, &settings.policy, most, now)?;
-    admission::drop_sessions(langbot, placement.workspace(), installed.keep).await;
+    let (grant, keep) = state.grants.install(grant, &settings.policy, most, now)?;
+    admission::drop_sessions(langbot, placement.workspace, keep).await;
     state.generations.observe(placement, most)?;
-    let grant = installed.grant;
     Ok(json!({
         "installed": true,
         "workspace_uuid": grant.workspace_uuid,
-        "execution_generation": grant.placement.generation(),
-        "entitlement_revision": grant.revision,
+        "execution_generation": grant.execution_generation,
+        "entitlement_revision": grant.entitlement_revision,
         "max_sessions": grant.max_sessions,
         "max_managed_processes": grant.max_managed_processes,
-        "expires_at": requests::isoformat(grant.expires_at),
+        "expires_at": results::isoformat(grant.expires_at),
     }))
 }
 
@@ -147,7 +129,7 @@ async fn revoke(
     instance: &Instance,
     data: &Map<String, Value>,
 ) -> Result<Value, ActionError> {
-    let revocation = requests::revocation(data)?;
+    let revocation = models::admission_revocation(data).map_err(ActionError::validation)?;
     if revocation.instance_uuid != instance.as_str() {
         return Err(permission(
             "Sandbox admission revocation does not match the trusted instance",
@@ -173,11 +155,10 @@ async fn revoke(
 async fn verify(langbot: &Arc<LangBot>, data: &Map<String, Value>) -> Result<Value, ActionError> {
     let name = volume_probe::name(data.get("marker_name"))?.to_owned();
     let local = langbot.v0_7.settings().local;
-    let reading =
-        tokio::task::spawn_blocking(move || volume_probe::verify(&local.managed_root()?, &name));
-    reading
-        .await
-        .unwrap_or_else(|_| Err(not_ready("the shared workspace could not be checked")))
+    blocking("the shared workspace could not be checked", move || {
+        volume_probe::verify(&local.managed_root()?, &name)
+    })
+    .await
 }
 
 /// Deletes all sessions of all workspaces. The daemon continues, because it may have other clients.

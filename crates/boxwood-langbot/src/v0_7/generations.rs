@@ -4,7 +4,7 @@
 //! old server must then not touch the new server's sessions.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use boxwood_api::SessionId;
 use boxwood_session::{SessionError, Sessions};
@@ -12,6 +12,8 @@ use tokio::sync::watch;
 
 use super::placement::{Placement, Workspace};
 use crate::ActionError;
+use crate::error::permission;
+use crate::langbot::lock;
 
 const SUPERSEDED: &str = "superseded by a newer placement of its workspace";
 
@@ -31,48 +33,34 @@ impl Generations {
         sessions: &Sessions,
         max_records: usize,
     ) -> Result<CurrentPlacement, ActionError> {
-        let (current, is_new) = self.register(placement, max_records)?;
+        let (current, is_new) = self.observe(placement, max_records)?;
         if is_new {
-            remove_older(sessions, placement.workspace(), placement.generation()).await;
+            remove_older(sessions, placement.workspace, placement.generation).await;
             current.check()?;
         }
         Ok(current)
     }
 
-    /// Like [`Generations::enter`], for callers that remove the sessions themselves.
+    /// Like [`Generations::enter`], for callers that remove the sessions themselves. Also returns whether the
+    /// generation is newer than any known one.
     pub(crate) fn observe(
         &self,
         placement: Placement,
         max_records: usize,
-    ) -> Result<(), ActionError> {
-        self.register(placement, max_records).map(|_| ())
-    }
-
-    /// Also returns whether the generation is newer than any known one.
-    fn register(
-        &self,
-        placement: Placement,
-        max_records: usize,
     ) -> Result<(CurrentPlacement, bool), ActionError> {
-        let mut newest = self.lock();
-        let generation = placement.generation();
-        let Some(known) = newest.get(&placement.workspace()) else {
-            if newest.len() >= max_records {
-                return Err(ActionError::new(
-                    "PermissionError",
-                    "Box generation fence capacity reached; \
-                     refusing an unbounded Workspace allocation",
-                ));
-            }
-            let (sender, newest_generation) = watch::channel(generation);
-            newest.insert(placement.workspace(), sender);
-            let current = CurrentPlacement {
-                placement,
-                newest_generation,
-            };
-            return Ok((current, true));
-        };
-        let known_generation = *known.borrow();
+        let mut newest = lock(&self.newest);
+        let workspace = placement.workspace;
+        if newest.len() >= max_records && !newest.contains_key(&workspace) {
+            return Err(permission(
+                "Box generation fence capacity reached; \
+                 refusing an unbounded Workspace allocation",
+            ));
+        }
+        // Generations begin with 1.
+        let known = newest
+            .entry(workspace)
+            .or_insert_with(|| watch::Sender::new(0));
+        let (generation, known_generation) = (placement.generation, *known.borrow());
         if generation < known_generation {
             return Err(stale());
         }
@@ -89,19 +77,15 @@ impl Generations {
 
     /// Admits a placement only if it is the newest already.
     pub(crate) fn current(&self, placement: Placement) -> Result<CurrentPlacement, ActionError> {
-        let newest = self.lock();
-        let known = newest.get(&placement.workspace()).ok_or_else(stale)?;
-        if *known.borrow() != placement.generation() {
+        let newest = lock(&self.newest);
+        let known = newest.get(&placement.workspace).ok_or_else(stale)?;
+        if *known.borrow() != placement.generation {
             return Err(stale());
         }
         Ok(CurrentPlacement {
             placement,
             newest_generation: known.subscribe(),
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Workspace, watch::Sender<u64>>> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,7 +98,7 @@ pub struct CurrentPlacement {
 
 impl CurrentPlacement {
     pub(crate) fn check(&self) -> Result<(), ActionError> {
-        if *self.newest_generation.borrow() == self.placement.generation() {
+        if *self.newest_generation.borrow() == self.placement.generation {
             Ok(())
         } else {
             Err(stale())
@@ -124,7 +108,7 @@ impl CurrentPlacement {
     /// Resolves when a newer generation is known.
     pub async fn superseded(&self) {
         let mut newest = self.newest_generation.clone();
-        let generation = self.placement.generation();
+        let generation = self.placement.generation;
         if newest
             .wait_for(|newest| *newest != generation)
             .await
@@ -148,8 +132,8 @@ impl CurrentPlacement {
             outcome = work => outcome,
         };
         if let Err(stale) = self.check() {
-            let first_kept = self.placement.generation().saturating_add(1);
-            remove_older(sessions, self.placement.workspace(), first_kept).await;
+            let first_kept = self.placement.generation.saturating_add(1);
+            remove_older(sessions, self.placement.workspace, first_kept).await;
             return Err(stale);
         }
         outcome
@@ -157,7 +141,7 @@ impl CurrentPlacement {
 }
 
 pub(crate) fn stale() -> ActionError {
-    ActionError::new("PermissionError", "Stale Box placement generation")
+    permission("Stale Box placement generation")
 }
 
 /// Removes the sessions of a workspace whose generation is below `first_kept`. Runs in a task of its own,

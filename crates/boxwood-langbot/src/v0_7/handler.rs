@@ -2,22 +2,20 @@
 
 use std::sync::Arc;
 
-use boxwood_api::{ProcessId, ProcessStatus, SessionId, SpecRequest};
+use boxwood_api::{ProcessId, ProcessStatus, SessionId, SessionInfo, SpecRequest};
 use serde_json::{Map, Value, json};
 
 use super::admission::policy::MANAGED_SESSION;
-use super::admission::{self, grants, managed_spec};
-use super::files::artifacts::Artifact;
+use super::admission::{self, managed_spec};
+use super::capacity::Permit;
+use super::files::artifacts;
 use super::instance::Instance;
 use super::placement::{Placement, Workspace};
 use super::state::Settings;
-use super::{control, requests, storage_report};
+use super::{control, storage_report};
+use crate::error::{blocking, denied, permission, value_error};
 use crate::transport::Request;
 use crate::{ActionError, LangBot, WireFormat, models, params, results, session_calls};
-
-pub(crate) struct Handler {
-    instance: Instance,
-}
 
 /// Actions without a workspace.
 const CONTROL: [&str; 9] = [
@@ -32,11 +30,11 @@ const CONTROL: [&str; 9] = [
     "box_shutdown",
 ];
 
-/// Actions of a workspace.
-const WORKSPACE: [&str; 11] = [
-    "__stream_ack",
-    "box_status",
-    "box_get_storage_analysis",
+/// Actions of a workspace that need no grant.
+const WITHOUT_GRANT: [&str; 3] = ["__stream_ack", "box_status", "box_get_storage_analysis"];
+
+/// Actions of a workspace that need a grant if the policy requires grants.
+const WITH_GRANT: [&str; 8] = [
     "box_exec",
     "box_create_session",
     "box_get_session",
@@ -47,57 +45,41 @@ const WORKSPACE: [&str; 11] = [
     "box_stop_managed_process",
 ];
 
-/// Returns true for actions that need a grant if the policy requires grants.
-fn needs_grant(action: &str) -> bool {
-    !matches!(
+pub(crate) async fn run(
+    langbot: &Arc<LangBot>,
+    instance: &Instance,
+    request: Request,
+) -> Result<Value, ActionError> {
+    let Request {
         action,
-        "__stream_ack" | "box_status" | "box_get_storage_analysis"
-    )
-}
-
-impl Handler {
-    pub(crate) fn new(instance: Instance) -> Self {
-        Self { instance }
+        data,
+        context,
+    } = request;
+    let context = context.as_ref().map(models::action_context).transpose();
+    let context = context.map_err(|text| ActionError::new("ValidationError", text))?;
+    let is_in = |actions: &[&str]| actions.contains(&action.as_str());
+    let is_control = is_in(&CONTROL);
+    if !is_control && !is_in(&WITHOUT_GRANT) && !is_in(&WITH_GRANT) {
+        return Err(ActionError::unknown_action(&action));
     }
-
-    pub(crate) async fn run(
-        &self,
-        langbot: &Arc<LangBot>,
-        request: Request,
-    ) -> Result<Value, ActionError> {
-        let Request {
-            action,
-            data,
-            context,
-        } = request;
-        let context = context.as_ref().map(requests::context).transpose()?;
-        let is_control = CONTROL.contains(&action.as_str());
-        if !is_control && !WORKSPACE.contains(&action.as_str()) {
-            return Err(ActionError::unknown_action(&action));
-        }
-        if let Some(context) = &context
-            && context.instance_uuid != self.instance.as_str()
-        {
-            return Err(permission(
-                "Box action context does not match the trusted instance",
-            ));
-        }
-        if is_control {
-            return control::answer(langbot, &self.instance, &action, data).await;
-        }
-        let Some(context) = context else {
-            return Err(permission(
-                "Box tenant action requires a trusted Workspace context",
-            ));
-        };
-        let workspace = Workspace::new(&context.instance_uuid, &context.workspace_uuid);
-        let placement = Placement::new(workspace, context.placement_generation);
-        run_in_workspace(langbot, placement, &action, data).await
+    if let Some(context) = &context
+        && context.instance_uuid != instance.as_str()
+    {
+        return Err(permission(
+            "Box action context does not match the trusted instance",
+        ));
     }
-}
-
-pub(crate) fn permission(text: &str) -> ActionError {
-    ActionError::new("PermissionError", text)
+    if is_control {
+        return control::answer(langbot, instance, &action, data).await;
+    }
+    let Some(context) = context else {
+        return Err(permission(
+            "Box tenant action requires a trusted Workspace context",
+        ));
+    };
+    let workspace = Workspace::new(&context.instance_uuid, &context.workspace_uuid);
+    let placement = Placement::new(workspace, context.placement_generation);
+    run_in_workspace(langbot, placement, &action, data).await
 }
 
 async fn run_in_workspace(
@@ -108,7 +90,7 @@ async fn run_in_workspace(
 ) -> Result<Value, ActionError> {
     let state = &langbot.v0_7;
     let settings = state.settings();
-    if settings.policy.required && needs_grant(action) {
+    if settings.policy.required && WITH_GRANT.contains(&action) {
         admission::require(langbot, &settings, placement).await?;
     }
     let current = state
@@ -147,9 +129,7 @@ impl Tenant<'_> {
             "box_create_session" => self.create(&data).await?,
             "box_get_session" => {
                 let id = self.named_session(&data)?;
-                let mut answer = results::detail(&self.langbot.sessions.detail(&id)?);
-                answer.insert("status".to_owned(), self.status_of(&id).into());
-                answer.into()
+                self.with_status(results::detail(&self.langbot.sessions.detail(&id)?), &id)
             }
             "box_get_sessions" => json!({ "sessions": self.sessions() }),
             "box_delete_session" => {
@@ -160,31 +140,24 @@ impl Tenant<'_> {
             "box_start_managed_process" => self.start_process(&data).await?,
             "box_get_managed_process" => {
                 let (id, process) = self.named_process(&data)?;
-                results::process(&self.langbot.sessions.process(&id, &process)?).into()
+                results::process(&self.langbot.sessions.process(&id, &process)?)
             }
             "box_stop_managed_process" => {
                 let (id, process) = self.named_process(&data)?;
                 session_calls::stop_process(self.langbot, &id, &process).await?;
                 json!({ "stopped": process })
             }
-            _ => {
-                return Err(ActionError::unknown_action(&action));
-            }
+            _ => return Err(ActionError::unknown_action(&action)),
         })
     }
 
     /// The physical id of a session. With a policy there is only one session.
-    fn session(&self, logical: &str) -> Result<SessionId, ActionError> {
+    fn named_session(&self, data: &Map<String, Value>) -> Result<SessionId, ActionError> {
+        let logical = params::text(data, "session_id")?;
         if self.settings.policy.required && logical.trim() != MANAGED_SESSION {
-            return Err(grants::denied(
-                "Managed sandbox session_id is runtime-owned",
-            ));
+            return Err(denied("Managed sandbox session_id is runtime-owned"));
         }
         self.placement.physical(logical)
-    }
-
-    fn named_session(&self, data: &Map<String, Value>) -> Result<SessionId, ActionError> {
-        self.session(&requests::id_text(params::required(data, "session_id")?))
     }
 
     fn named_process(
@@ -192,9 +165,7 @@ impl Tenant<'_> {
         data: &Map<String, Value>,
     ) -> Result<(SessionId, ProcessId), ActionError> {
         let id = self.named_session(data)?;
-        // A missing session is reported before a missing process.
-        self.langbot.sessions.detail(&id)?;
-        let process = params::process_id(data, &id)?;
+        let process = params::process_id(data, &self.langbot.sessions, &id)?;
         Ok((id, process))
     }
 
@@ -208,18 +179,14 @@ impl Tenant<'_> {
             .collect()
     }
 
-    fn shown(&self, info: &boxwood_api::SessionInfo) -> Value {
-        let mut answer = results::session(info);
-        answer.insert("status".to_owned(), self.status_of(&info.session_id).into());
-        answer.into()
+    fn shown(&self, info: &SessionInfo) -> Value {
+        self.with_status(results::session(info), &info.session_id)
     }
 
-    fn status_of(&self, id: &SessionId) -> &'static str {
-        if self.langbot.v0_7.is_busy(id) {
-            "running"
-        } else {
-            "idle"
-        }
+    fn with_status(&self, mut session: Value, id: &SessionId) -> Value {
+        let is_busy = self.langbot.v0_7.is_busy(id);
+        session["status"] = if is_busy { "running" } else { "idle" }.into();
+        session
     }
 
     async fn status(&self) -> Result<Value, ActionError> {
@@ -237,25 +204,20 @@ impl Tenant<'_> {
             .count();
         let used = sessions.len() as u64;
         let all_sessions = langbot.v0_7.capacity.sessions(&langbot.sessions);
-        let remaining = limit.saturating_sub(used).min(
-            self.settings
-                .limits
-                .max_sessions
-                .saturating_sub(all_sessions),
-        );
-        let mut status = results::status(&langbot.sessions.status());
-        status.insert(
-            "backend".to_owned(),
-            control::backend(langbot, &self.settings).await,
-        );
-        status.insert("active_sessions".to_owned(), used.into());
-        status.insert("managed_processes".to_owned(), running.into());
-        status.insert("limits".to_owned(), self.settings.limits.shown());
-        status.insert(
-            "capacity".to_owned(),
-            json!({ "limit": limit, "used": used, "remaining": remaining }),
-        );
-        Ok(status.into())
+        let free = self
+            .settings
+            .limits
+            .max_sessions
+            .saturating_sub(all_sessions);
+        let remaining = limit.saturating_sub(used).min(free);
+        Ok(json!({
+            "backend": control::backend(langbot, &self.settings).await,
+            "active_sessions": used,
+            "managed_processes": running,
+            "session_ttl_sec": langbot.sessions.status().session_ttl_sec,
+            "limits": self.settings.limits,
+            "capacity": { "limit": limit, "used": used, "remaining": remaining },
+        }))
     }
 
     async fn exec(&self, data: &Map<String, Value>) -> Result<Value, ActionError> {
@@ -265,28 +227,23 @@ impl Tenant<'_> {
             return Err(ActionError::validation("cmd must not be empty"));
         }
         let (id, request) = self.prepare(spec).await?;
-        let state = &self.langbot.v0_7;
-        let limit = self.settings.limits.max_sessions;
-        let permit = state
-            .capacity
-            .reserve_session(&self.langbot.sessions, &id, limit)?;
-        let busy = state.busy(&id);
-        let done = session_calls::exec(self.langbot, request).await;
-        drop((busy, permit));
-        let done = done?;
-        Ok(results::exec(&done.result, done.timeout_sec).into())
+        let _permit = self.reserve(&id)?;
+        let _busy = self.langbot.v0_7.busy(&id);
+        session_calls::exec(self.langbot, request).await
     }
 
     async fn create(&self, data: &Map<String, Value>) -> Result<Value, ActionError> {
         let spec = models::box_spec(data, WireFormat::V0_7).map_err(ActionError::validation)?;
         let (id, request) = self.prepare(spec).await?;
-        let state = &self.langbot.v0_7;
-        let limit = self.settings.limits.max_sessions;
-        let _permit = state
-            .capacity
-            .reserve_session(&self.langbot.sessions, &id, limit)?;
+        let _permit = self.reserve(&id)?;
         let info = session_calls::create(self.langbot, request).await?;
         Ok(self.shown(&info))
+    }
+
+    fn reserve(&self, id: &SessionId) -> Result<Permit<'_>, ActionError> {
+        let limit = self.settings.limits.max_sessions;
+        let capacity = &self.langbot.v0_7.capacity;
+        capacity.reserve_session(&self.langbot.sessions, id, limit)
     }
 
     /// The request with its physical id, within the policy, and with verified packages.
@@ -294,8 +251,7 @@ impl Tenant<'_> {
         &self,
         spec: models::ValidSpec,
     ) -> Result<(SessionId, SpecRequest), ActionError> {
-        let artifacts: Vec<Artifact> = Artifact::of(&spec);
-        let mut request = spec.request;
+        let (mut request, proofs) = (spec.request, spec.mount_proofs);
         let managed = self.settings.policy.required;
         if !managed {
             let logical = request.session_id.as_ref().map_or("", SessionId::as_str);
@@ -305,28 +261,20 @@ impl Tenant<'_> {
                 .map_err(|error| ActionError::validation(error.message()))?;
             request.session_id = Some(id);
         }
-        if !managed && artifacts.is_empty() {
+        if !managed && proofs.iter().all(|proof| proof.manifest_path.is_none()) {
             return with_id(request);
         }
         let (placement, settings) = (self.placement, self.settings.clone());
         let langbot = Arc::clone(self.langbot);
-        let checking = tokio::task::spawn_blocking(move || {
+        blocking("the directories could not be checked", move || {
             if managed {
                 let (policy, local) = (&settings.policy, &settings.local);
-                request = managed_spec::normalise(request, &artifacts, placement, policy, local)?;
+                request = managed_spec::normalise(request, &proofs, placement, policy, local)?;
             }
-            for artifact in &artifacts {
-                artifact.verify_unless_mounted(&request, &langbot.sessions)?;
-            }
+            artifacts::verify_all(&request, &proofs, &langbot.sessions)?;
             with_id(request)
-        });
-        checking.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "failed to check the directories of a request");
-            Err(ActionError::new(
-                "BoxError",
-                "the directories could not be checked",
-            ))
         })
+        .await
     }
 
     async fn start_process(&self, data: &Map<String, Value>) -> Result<Value, ActionError> {
@@ -336,7 +284,7 @@ impl Tenant<'_> {
         if self.settings.policy.required {
             let grant = admission::require(self.langbot, &self.settings, self.placement).await?;
             if grant.max_managed_processes == 0 {
-                return Err(grants::denied(
+                return Err(denied(
                     "Sandbox admission grant does not permit managed processes",
                 ));
             }
@@ -346,15 +294,10 @@ impl Tenant<'_> {
             // Processes share the memory of their box.
             tracing::debug!(session = %id, asked = spec.memory_mb, memory_mb, "a process requests more memory than its box has");
         }
-        let state = &self.langbot.v0_7;
         let limit = self.settings.limits.max_managed_processes;
-        let process = &spec.spec.process_id;
-        let _permit =
-            state
-                .capacity
-                .reserve_process(&self.langbot.sessions, &id, process, limit)?;
-        let info = session_calls::start_process(self.langbot, &id, spec.spec).await?;
-        Ok(results::process(&info).into())
+        let (capacity, process) = (&self.langbot.v0_7.capacity, &spec.spec.process_id);
+        let _permit = capacity.reserve_process(&self.langbot.sessions, &id, process, limit)?;
+        session_calls::start_process(self.langbot, &id, spec.spec).await
     }
 
     /// Replaces physical ids in a response.
@@ -389,8 +332,7 @@ fn stream_ack(data: &Map<String, Value>) -> Result<Value, ActionError> {
     if whole("seq_id") && whole("index") {
         Ok(json!({ "accepted": false }))
     } else {
-        Err(ActionError::new(
-            "ValueError",
+        Err(value_error(
             "Stream acknowledgement requires integer sequence and index",
         ))
     }

@@ -93,22 +93,18 @@ pub(crate) struct InstanceGate {
 impl InstanceGate {
     /// Blank values count as absent: templates leave them so.
     pub(crate) fn new(token: Option<&str>, instance: Option<&str>) -> Result<Self, InstanceError> {
-        let given = |text: Option<&str>| -> Option<String> {
-            text.map(|text| text.trim_matches(is_python_space).to_owned())
-                .filter(|text| !text.is_empty())
-        };
-        let token = given(token)
-            .map(|text| ControlToken::new(&text).ok_or(InstanceError::Token))
-            .transpose()?;
-        let known = OnceLock::new();
-        if let Some(text) = given(instance) {
-            let instance = Instance::new(&text).ok_or(InstanceError::Instance)?;
-            known.get_or_init(|| instance);
-        }
+        let given = |text: &&str| !text.trim_matches(is_python_space).is_empty();
+        let token = token
+            .filter(given)
+            .map(|text| ControlToken::new(text).ok_or(InstanceError::Token));
+        let instance = instance
+            .filter(given)
+            .map(|text| Instance::new(text).ok_or(InstanceError::Instance));
+        let instance = instance.transpose()?;
         Ok(Self {
-            token,
-            configured: known.get().is_some(),
-            known,
+            token: token.transpose()?,
+            configured: instance.is_some(),
+            known: instance.map_or_else(OnceLock::new, OnceLock::from),
         })
     }
 
@@ -122,12 +118,11 @@ impl InstanceGate {
         headers.contains_key(INSTANCE)
     }
 
-    /// Returns true if the handshake has the control token.
+    /// Returns true if the handshake has the control token, and the instance header of SDK 0.7.
     pub(crate) fn has_token(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.token else {
-            return false;
-        };
-        single_header(headers, &CONTROL_TOKEN).is_some_and(|presented| token.matches(presented))
+        let presented = single_header(headers, &CONTROL_TOKEN);
+        let matching = self.token.as_ref().zip(presented);
+        Self::is_v0_7(headers) && matching.is_some_and(|(token, sent)| token.matches(sent))
     }
 
     /// `None` if the control token is wrong or missing, or the instance id is invalid or unknown.

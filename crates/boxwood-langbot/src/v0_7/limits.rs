@@ -1,16 +1,22 @@
 //! Limits of all workspaces together: `box.limits`.
 
-use serde_json::{Value, json};
+use std::ops::RangeInclusive;
+
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::ActionError;
+use crate::error::value_error;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Serialized as in `box_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Limits {
     pub(crate) max_sessions: u64,
     pub(crate) max_managed_processes: u64,
     pub(crate) max_completed_processes: u64,
     pub(crate) max_admission_records: u64,
     pub(crate) max_rpc_file_bytes: u64,
+    #[serde(skip)]
     pub(crate) completed_process_retention_sec: u64,
 }
 
@@ -33,76 +39,43 @@ impl Limits {
         let part = match part {
             None | Some(Value::Null | Value::Bool(false)) => return Ok(self),
             Some(Value::Object(part)) => part,
-            Some(_) => return Err(wrong("box.limits must be an object".to_owned())),
+            Some(_) => return Err(value_error("box.limits must be an object")),
         };
         let mut limits = self;
-        for (name, min, max, limit) in [
-            ("max_sessions", 0, 5_000, &mut limits.max_sessions),
-            (
-                "max_managed_processes",
-                0,
-                1_024,
-                &mut limits.max_managed_processes,
-            ),
-            (
-                "max_completed_processes",
-                0,
-                10_000,
-                &mut limits.max_completed_processes,
-            ),
-            (
-                "max_admission_records",
-                1,
-                250_000,
-                &mut limits.max_admission_records,
-            ),
-            (
-                "max_rpc_file_bytes",
-                1,
-                100 * 1024 * 1024,
-                &mut limits.max_rpc_file_bytes,
-            ),
-            (
-                "completed_process_retention_sec",
-                0,
-                86_400,
-                &mut limits.completed_process_retention_sec,
-            ),
-        ] {
+        let replace = |limit: &mut u64, name: &str, allowed: RangeInclusive<u64>| {
             let Some(value) = part.get(name) else {
-                continue;
+                return Ok(());
             };
             if !value.is_u64() && !value.is_i64() {
-                return Err(wrong(format!("box.limits.{name} must be an integer")));
+                let message = format!("box.limits.{name} must be an integer");
+                return Err(value_error(message));
             }
-            *limit = value
-                .as_u64()
-                .filter(|number| (min..=max).contains(number))
-                .ok_or_else(|| {
-                    wrong(format!("box.limits.{name} must be between {min} and {max}"))
-                })?;
-        }
+            let number = value.as_u64().filter(|number| allowed.contains(number));
+            *limit = number.ok_or_else(|| {
+                let (min, max) = allowed.into_inner();
+                value_error(format!("box.limits.{name} must be between {min} and {max}"))
+            })?;
+            Ok(())
+        };
+        replace(&mut limits.max_sessions, "max_sessions", 0..=5_000)?;
+        let limit = &mut limits.max_managed_processes;
+        replace(limit, "max_managed_processes", 0..=1_024)?;
+        let limit = &mut limits.max_completed_processes;
+        replace(limit, "max_completed_processes", 0..=10_000)?;
+        let limit = &mut limits.max_admission_records;
+        replace(limit, "max_admission_records", 1..=250_000)?;
+        let limit = &mut limits.max_rpc_file_bytes;
+        replace(limit, "max_rpc_file_bytes", 1..=100 * 1024 * 1024)?;
+        let limit = &mut limits.completed_process_retention_sec;
+        replace(limit, "completed_process_retention_sec", 0..=86_400)?;
         Ok(limits)
     }
-
-    /// The format of `box_status`.
-    pub(crate) fn shown(&self) -> Value {
-        json!({
-            "max_sessions": self.max_sessions,
-            "max_managed_processes": self.max_managed_processes,
-            "max_completed_processes": self.max_completed_processes,
-            "max_admission_records": self.max_admission_records,
-            "max_rpc_file_bytes": self.max_rpc_file_bytes,
-        })
-    }
-}
-
-fn wrong(text: String) -> ActionError {
-    ActionError::new("ValueError", text)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

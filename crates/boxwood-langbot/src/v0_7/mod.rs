@@ -10,19 +10,17 @@ mod instance;
 mod limits;
 mod placement;
 mod relay;
-mod requests;
 mod state;
 mod storage_report;
-
-use http::HeaderMap;
 
 use crate::{ActionError, LangBot};
 
 pub(crate) use admission::start_cleanup;
 pub use generations::CurrentPlacement;
-pub(crate) use handler::Handler;
+pub(crate) use handler::run;
 pub use instance::InstanceError;
-pub(crate) use instance::{Enrollment, InstanceGate};
+pub(crate) use instance::{Enrollment, Instance, InstanceGate};
+pub(crate) use placement::{Placement, Workspace};
 pub use relay::{RelayAccess, RelayRefusal};
 pub(crate) use state::State;
 
@@ -33,11 +31,4 @@ pub(crate) async fn apply_environment(langbot: &LangBot) -> Result<(), ActionErr
         return Ok(());
     }
     control::make_workspace(langbot, state.settings()).await
-}
-
-impl State {
-    /// Requires the instance header too: clients of SDK 0.4 send neither.
-    pub(crate) fn has_control_token(&self, headers: &HeaderMap) -> bool {
-        InstanceGate::is_v0_7(headers) && self.gate.has_token(headers)
-    }
 }

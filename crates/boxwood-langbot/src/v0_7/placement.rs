@@ -7,13 +7,14 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use crate::ActionError;
+use crate::error::value_error;
 use crate::params::{is_lower_hex, is_python_space};
 
 /// A generation of a workspace of a LangBot instance. Sessions belong to a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
-    workspace: Workspace,
-    generation: u64,
+    pub(crate) workspace: Workspace,
+    pub(crate) generation: u64,
 }
 
 /// A workspace, independent of its generation. Stored as a digest, because names have no length limit.
@@ -48,14 +49,6 @@ impl Placement {
         }
     }
 
-    pub(crate) fn workspace(&self) -> Workspace {
-        self.workspace
-    }
-
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
-    }
-
     /// Prefix of its session ids.
     pub(crate) fn prefix(&self) -> String {
         format!("{}-g{}-", self.workspace.namespace(), self.generation)
@@ -68,23 +61,15 @@ impl Placement {
         if logical.is_empty() {
             return Err(value_error("Box session_id must not be empty"));
         }
-        let mut safe = String::with_capacity(logical.len());
-        let mut in_run = false;
-        for character in logical.chars() {
-            if character.is_ascii_alphanumeric() || matches!(character, '_' | '.' | '-') {
-                safe.push(character);
-                in_run = false;
-            } else if !in_run {
-                safe.push('-');
-                in_run = true;
-            }
-        }
+        let is_unsafe = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.' | '-');
+        let parts = logical.split(is_unsafe).filter(|part| !part.is_empty());
+        let safe = parts.collect::<Vec<_>>().join("-");
         let safe = safe.trim_matches('-');
         if safe.is_empty() {
             return Err(value_error("Box session_id must contain a valid character"));
         }
         SessionId::new(&format!("{}{safe}", self.prefix()))
-            .map_err(|error| value_error(&error.to_string()))
+            .map_err(|error| value_error(error.to_string()))
     }
 
     pub(crate) fn owns(&self, session: &SessionId) -> bool {
@@ -115,10 +100,6 @@ pub(crate) fn is_workspace_session(session: &SessionId) -> bool {
         && !generation.is_empty()
         && generation.bytes().all(|byte| byte.is_ascii_digit())
         && !name.is_empty()
-}
-
-fn value_error(text: &str) -> ActionError {
-    ActionError::new("ValueError", text)
 }
 
 #[cfg(test)]
@@ -153,7 +134,7 @@ mod tests {
         let (one, eleven) = (placement("i", "w", 1), placement("i", "w", 11));
         let id = eleven.physical("1-x").expect("id");
         assert!(eleven.owns(&id) && !one.owns(&id));
-        assert!(id.as_str().starts_with(&one.workspace().prefix()));
+        assert!(id.as_str().starts_with(&one.workspace.prefix()));
         assert_eq!(one.logical(id.as_str()), id.as_str());
     }
 

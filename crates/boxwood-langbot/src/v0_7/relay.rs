@@ -6,10 +6,11 @@ use boxwood_api::{ProcessId, SessionId};
 use boxwood_session::Attachable;
 use http::{HeaderMap, HeaderName};
 
-use super::admission::{self, grants};
+use super::admission;
 use super::generations::CurrentPlacement;
 use super::instance::{Enrollment, Instance, InstanceGate, single_header};
 use super::placement::{Placement, Workspace};
+use crate::error::denied;
 use crate::params::is_python_space;
 use crate::{ActionError, LangBot};
 
@@ -67,7 +68,7 @@ async fn authorize(
             .await
             .map_err(RelayRefusal::Error)?;
         if grant.max_managed_processes == 0 {
-            return Err(RelayRefusal::Error(grants::denied(
+            return Err(RelayRefusal::Error(denied(
                 "Sandbox admission grant does not permit managed process relay",
             )));
         }

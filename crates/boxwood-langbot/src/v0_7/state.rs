@@ -1,9 +1,8 @@
 //! State of the 0.7 wire format, shared by all connections.
 
-use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use boxwood_api::SessionId;
 use serde_json::Value;
@@ -11,12 +10,13 @@ use serde_json::Value;
 use super::admission::grants::Grants;
 use super::admission::policy::AdmissionPolicy;
 use super::admission::readiness::Readiness;
-use super::capacity::Capacity;
+use super::capacity::{Capacity, Operations, Permit};
 use super::files::local_dirs::LocalDirs;
 use super::generations::Generations;
 use super::instance::{InstanceError, InstanceGate};
 use super::limits::Limits;
 use crate::box_config::BoxConfig;
+use crate::langbot::lock;
 use crate::{ActionError, Environment};
 
 pub(crate) struct State {
@@ -27,8 +27,8 @@ pub(crate) struct State {
     pub(crate) readiness: Readiness,
     pub(crate) cleanup_started: AtomicBool,
     settings: Mutex<Settings>,
-    /// Running commands by session.
-    busy: Mutex<HashMap<SessionId, usize>>,
+    /// Running commands.
+    commands: Operations,
 }
 
 /// The parsed configuration of LangBot.
@@ -37,18 +37,18 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     pub(crate) policy: AdmissionPolicy,
     pub(crate) local: LocalDirs,
+    /// Incremented with each new configuration.
+    pub(crate) revision: u64,
 }
 
 impl Settings {
-    fn updated(&self, section: &BoxConfig, root: &Path) -> Result<Self, ActionError> {
-        Ok(Self {
-            limits: self.limits.updated(section.get("limits"))?,
-            policy: self
-                .policy
-                .clone()
-                .succeeded_by(AdmissionPolicy::read(section.get("admission"))),
+    fn new(limits: Limits, section: &BoxConfig, root: &Path) -> Self {
+        Self {
+            limits,
+            policy: AdmissionPolicy::read(section.get("admission")),
             local: LocalDirs::read(section.get("local").and_then(Value::as_object), root),
-        })
+            revision: 0,
+        }
     }
 
     pub(crate) fn max_records(&self) -> usize {
@@ -68,14 +68,10 @@ impl State {
                 "managed sandboxes are admitted without hard storage limits, because LANGBOT_BOX_ALLOW_UNSAFE_SOFT_STORAGE_LIMITS is set"
             );
         }
-        let settings = Settings::default();
-        let settings = settings.updated(section, root).unwrap_or_else(|error| {
+        let limits = Limits::default().updated(section.get("limits"));
+        let limits = limits.unwrap_or_else(|error| {
             tracing::warn!(%error, "LangBot's configuration has an invalid limit; using the defaults");
-            Settings {
-                policy: AdmissionPolicy::read(section.get("admission")),
-                local: LocalDirs::read(section.get("local").and_then(Value::as_object), root),
-                ..Settings::default()
-            }
+            Limits::default()
         });
         Ok(Self {
             gate: InstanceGate::new(
@@ -87,13 +83,13 @@ impl State {
             capacity: Capacity::default(),
             readiness: Readiness::new(variables.soft_storage_limits),
             cleanup_started: AtomicBool::new(false),
-            settings: Mutex::new(settings),
-            busy: Mutex::default(),
+            settings: Mutex::new(Settings::new(limits, section, root)),
+            commands: Operations::default(),
         })
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        self.lock_settings().clone()
+        lock(&self.settings).clone()
     }
 
     /// Applies a new configuration. An invalid one changes nothing.
@@ -102,48 +98,24 @@ impl State {
         section: &BoxConfig,
         root: &Path,
     ) -> Result<Settings, ActionError> {
-        let mut settings = self.lock_settings();
-        *settings = settings.updated(section, root)?;
-        self.readiness.forget();
+        let mut settings = lock(&self.settings);
+        let limits = settings.limits.updated(section.get("limits"))?;
+        let new = Settings::new(limits, section, root);
+        *settings = Settings {
+            policy: settings.policy.clone().succeeded_by(new.policy),
+            revision: settings.revision + 1,
+            ..new
+        };
         Ok(settings.clone())
     }
 
-    fn lock_settings(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Marks the session as running a command until the guard is dropped.
-    pub(crate) fn busy(&self, session: &SessionId) -> Busy<'_> {
-        *self.lock_busy().entry(session.clone()).or_default() += 1;
-        Busy {
-            state: self,
-            session: session.clone(),
-        }
+    /// Marks the session as running a command until the permit is dropped.
+    pub(crate) fn busy(&self, session: &SessionId) -> Permit<'_> {
+        self.commands.begin(self.commands.lock(), session)
     }
 
     pub(crate) fn is_busy(&self, session: &SessionId) -> bool {
-        self.lock_busy().contains_key(session)
-    }
-
-    fn lock_busy(&self) -> MutexGuard<'_, HashMap<SessionId, usize>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-pub(crate) struct Busy<'a> {
-    state: &'a State,
-    session: SessionId,
-}
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        let mut busy = self.state.lock_busy();
-        if let Some(count) = busy.get_mut(&self.session) {
-            *count -= 1;
-            if *count == 0 {
-                busy.remove(&self.session);
-            }
-        }
+        self.commands.lock().contains_key(session)
     }
 }
 

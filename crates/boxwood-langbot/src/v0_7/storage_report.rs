@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::files::local_dirs::LocalDirs;
 use super::placement::Placement;
+use crate::error::blocking;
 use crate::{ActionError, LangBot, session_calls};
 
 /// Boxes that are measured concurrently.
@@ -18,26 +19,12 @@ const CONCURRENCY: usize = 4;
 /// Time limit for one box.
 const TIMEOUT_SEC: u64 = 15;
 
-/// The measured directories of a box.
-const AREAS: [Area; 3] = [
-    Area {
-        key: "session_workspaces",
-        path: "/workspace",
-    },
-    Area {
-        key: "session_caches",
-        path: "/home/box/.cache",
-    },
-    Area {
-        key: "session_temp",
-        path: "/tmp",
-    },
+/// The measured directories of a box, with their names in the report.
+const AREAS: [(&str, &str); 3] = [
+    ("session_workspaces", "/workspace"),
+    ("session_caches", "/home/box/.cache"),
+    ("session_temp", "/tmp"),
 ];
-
-struct Area {
-    key: &'static str,
-    path: &'static str,
-}
 
 pub(crate) async fn analyse(
     langbot: &Arc<LangBot>,
@@ -86,31 +73,24 @@ pub(crate) fn sessions_of(langbot: &LangBot, placement: Placement) -> Vec<Sessio
 
 /// Without a configured directory there are no files on the host.
 async fn on_host(local: LocalDirs, placement: Placement) -> Result<Vec<Value>, ActionError> {
-    let measuring = tokio::task::spawn_blocking(move || {
-        let workspace = match local.workspace_path(placement.workspace()) {
+    blocking("the workspace could not be measured", move || {
+        let workspace = match local.workspace_path(placement.workspace) {
             Ok(path) => path,
             Err(error) if error.class() == "BoxReadinessError" => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        let details = [("mcp", ".mcp"), ("inbox", "inbox"), ("outbox", "outbox")];
-        let whole = entry("workspace", &workspace, "root", None);
-        let parts = details
-            .into_iter()
-            .map(|(key, name)| entry(key, &workspace.join(name), "detail", Some("workspace")));
-        Ok(std::iter::once(whole).chain(parts).collect())
-    });
-    measuring.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "failed to measure a workspace");
-        Err(ActionError::new(
-            "BoxError",
-            "the workspace could not be measured",
-        ))
+        let entry = |key, path: &Path, kind, parent| {
+            let (text, usage) = (path.display().to_string(), Usage::of(path));
+            described(key, &text, kind, parent, &usage, "runtime_host")
+        };
+        let mut entries = vec![entry("workspace", &workspace, "root", None)];
+        for (key, name) in [("mcp", ".mcp"), ("inbox", "inbox"), ("outbox", "outbox")] {
+            let path = workspace.join(name);
+            entries.push(entry(key, &path, "detail", Some("workspace")));
+        }
+        Ok(entries)
     })
-}
-
-fn entry(key: &str, path: &Path, kind: &str, parent: Option<&str>) -> Value {
-    let text = path.display().to_string();
-    described(key, &text, kind, parent, &Usage::of(path), "runtime_host")
+    .await
 }
 
 fn described(
@@ -163,7 +143,7 @@ async fn in_box(langbot: Arc<LangBot>, session: SessionId) -> Report {
 /// Prints `key exists kibibytes files` for every area.
 fn script() -> String {
     let mut script = String::new();
-    for Area { key, path } in &AREAS {
+    for (key, path) in AREAS {
         // Writing to a string cannot fail.
         let _ = writeln!(
             script,
@@ -184,7 +164,7 @@ fn read(output: &str) -> [Usage; AREAS.len()] {
         let [key, exists, kibibytes, files] = words[..] else {
             continue;
         };
-        let Some(place) = AREAS.iter().position(|area| area.key == key) else {
+        let Some(place) = AREAS.iter().position(|(name, _)| *name == key) else {
             continue;
         };
         let (Ok(kibibytes), Ok(files)) = (kibibytes.parse::<u64>(), files.parse()) else {
@@ -205,46 +185,50 @@ fn in_boxes(sessions: &[SessionDetail], reports: &[Report]) -> Vec<Value> {
         return Vec::new();
     }
     let failed = reports.iter().filter(|report| report.is_none()).count() as u64;
-    let mut totals = [Usage {
+    let unmeasured = Usage {
         error_count: failed,
         ..Usage::default()
-    }; AREAS.len()];
-    let mut managed = totals[0];
+    };
+    let (mut totals, mut managed) = ([unmeasured; AREAS.len()], unmeasured);
     let (mut included, mut with_process) = (0, 0);
     for (session, report) in sessions.iter().zip(reports) {
-        let Some(report) = report else {
+        let Some([workspace, caches, temp]) = report else {
             continue;
         };
         included += 1;
+        totals[1].add(caches);
+        totals[2].add(temp);
         // A mounted workspace is already counted on the host.
-        let mounted = session.session.host_path.is_some();
-        for (place, (total, usage)) in totals.iter_mut().zip(report).enumerate() {
-            if place == 0 && mounted {
-                continue;
-            }
-            total.add(usage);
+        if session.session.host_path.is_some() {
+            continue;
         }
-        if !session.managed_processes.is_empty() && !mounted {
+        totals[0].add(workspace);
+        if !session.managed_processes.is_empty() {
             with_process += 1;
-            managed.add(&report[0]);
+            managed.add(workspace);
         }
     }
     let scope = "sandbox_sessions";
     let mut entries: Vec<Value> = AREAS
         .iter()
         .zip(&totals)
-        .map(|(area, usage)| {
-            let path = format!("{} ({included} sandbox sessions)", area.path);
-            described(area.key, &path, "root", None, usage, scope)
+        .map(|((key, path), usage)| {
+            let path = format!("{path} ({included} sandbox sessions)");
+            described(key, &path, "root", None, usage, scope)
         })
         .collect();
     if with_process > 0 {
-        let path = format!(
-            "{} ({with_process} managed-process sessions)",
-            AREAS[0].path
-        );
-        let (key, parent) = ("managed_process_workspaces", Some(AREAS[0].key));
-        entries.push(described(key, &path, "detail", parent, &managed, scope));
+        let (parent, path) = AREAS[0];
+        let path = format!("{path} ({with_process} managed-process sessions)");
+        let key = "managed_process_workspaces";
+        entries.push(described(
+            key,
+            &path,
+            "detail",
+            Some(parent),
+            &managed,
+            scope,
+        ));
     }
     entries
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::archive::{Archive, Member};
 use crate::beneath::staging::Staging;
@@ -11,9 +11,7 @@ use crate::front_matter::Document;
 use crate::loading::discovery::{ENTRY_FILES, SCAN_DEPTH};
 use crate::package_path::normalised;
 use crate::store::{Root, SkillStore};
-use crate::{
-    Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, changes, loading, naming,
-};
+use crate::{Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, loading, naming};
 
 impl SkillStore {
     /// Lists the skills of an archive and their target directories. Writes nothing.
@@ -42,9 +40,7 @@ impl SkillStore {
         let failed = |error| SkillError::io("unpack into", &root.path, error);
         let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
         for plan in &chosen {
-            let name = Path::new(&plan.target);
-            atomic::make_dir(staging.dir(), name).map_err(failed)?;
-            let dir = beneath::open_dir(staging.dir(), name, Links::Never).map_err(failed)?;
+            let dir = staging.make(Path::new(&plan.target)).map_err(failed)?;
             unpack(&mut archive, &plan.inside, dir.as_fd())?;
         }
         // One flush for all files, so that they are not empty after a power failure.
@@ -52,29 +48,41 @@ impl SkillStore {
 
         let _change = self.change();
         check_targets(&root, &chosen)?;
-        let mut placed = Placed {
-            root: &root,
-            staging: &staging,
-            targets: Vec::new(),
-        };
-        for plan in &chosen {
-            let target = Path::new(&plan.target);
-            if !changes::place(staging.dir(), target, &root, target)? {
-                return Err(exists(&root, target));
+        let mut published = 0;
+        let installed = self.publish(&root, &staging, &chosen, &mut published);
+        if installed.is_err() {
+            for plan in &chosen[..published] {
+                let _ = staging.discard(root.dir.as_fd(), Path::new(&plan.target));
             }
-            placed.targets.push(target.to_owned());
         }
-        let contents = self.contents_of(&root)?;
-        let mut skills = Vec::with_capacity(chosen.len());
-        for plan in &chosen {
+        installed
+    }
+
+    /// Moves unpacked skills into the store and reads them. Counts those that were moved, also if a later step fails.
+    fn publish(
+        &self,
+        root: &Root,
+        staging: &Staging,
+        chosen: &[Plan],
+        published: &mut usize,
+    ) -> Result<Vec<Skill>, SkillError> {
+        for plan in chosen {
+            let target = Path::new(&plan.target);
+            let is_new = staging.publish(target);
+            if !is_new.map_err(|error| SkillError::io("unpack into", &root.path, error))? {
+                return Err(exists(root, target));
+            }
+            *published += 1;
+        }
+        let contents = self.contents_of(root)?;
+        let read = |plan: &Plan| {
             let installed = contents.at(Path::new(&plan.target));
-            let installed = installed.ok_or_else(|| SkillError::NoEntryFile {
+            let skill = installed.map(|item| Skill::clone(&item.skill));
+            skill.ok_or_else(|| SkillError::NoEntryFile {
                 path: root.path.join(&plan.target),
-            })?;
-            skills.push(Skill::clone(&installed.skill));
-        }
-        placed.targets.clear();
-        Ok(skills)
+            })
+        };
+        chosen.iter().map(read).collect()
     }
 
     fn plan(&self, archive: &Archive<'_>, request: &ZipRequest) -> Result<Vec<Plan>, SkillError> {
@@ -106,9 +114,7 @@ impl SkillStore {
             });
         }
         if plans.is_empty() {
-            return Err(SkillError::NoSkillBelow {
-                place: "the uploaded archive".to_owned(),
-            });
+            return Err(SkillError::NoSkillBelow("the uploaded archive".to_owned()));
         }
         plans.sort_by(|one, other| one.planned.source_path.cmp(&other.planned.source_path));
         Ok(plans)
@@ -122,21 +128,6 @@ struct Plan {
     /// Its target directory in the store.
     target: String,
     planned: PlannedSkill,
-}
-
-/// Directories already moved into the store. Removed again if a later step fails.
-struct Placed<'a> {
-    root: &'a Root,
-    staging: &'a Staging,
-    targets: Vec<PathBuf>,
-}
-
-impl Drop for Placed<'_> {
-    fn drop(&mut self) {
-        for target in &self.targets {
-            let _ = self.staging.discard(self.root.dir.as_fd(), target);
-        }
-    }
 }
 
 fn exists(root: &Root, target: &Path) -> SkillError {
@@ -159,7 +150,7 @@ fn check_targets(root: &Root, chosen: &[Plan]) -> Result<(), SkillError> {
         match beneath::stat_entry(root.dir.as_fd(), target) {
             Ok(_) => return Err(exists(root, target)),
             Err(error) if beneath::is_missing(&error) => {}
-            Err(error) => return Err(SkillError::io("look at", root.path.join(target), error)),
+            Err(error) => return Err(SkillError::io("inspect", root.path.join(target), error)),
         }
     }
     Ok(())
@@ -189,7 +180,7 @@ fn starting_directory(archive: &Archive<'_>, asked: &str) -> Result<String, Skil
     let inside = join(&top, &normal);
     match archive.members().get(&inside) {
         Some(Member::Directory) => Ok(inside),
-        _ => Err(SkillError::SubdirMissing { subdir }),
+        _ => Err(SkillError::SubdirMissing(subdir)),
     }
 }
 
@@ -253,57 +244,38 @@ fn below<'a>(
 }
 
 fn choose(plans: Vec<Plan>, selection: &ZipSelection) -> Result<Vec<Plan>, SkillError> {
-    let available = || {
-        let paths: Vec<&str> = plans
-            .iter()
-            .map(|plan| match plan.planned.source_path.as_str() {
-                "" => ".",
-                path => path,
-            })
-            .collect();
-        paths.join(", ")
-    };
-    let places: HashMap<&str, usize> = plans
-        .iter()
-        .enumerate()
-        .map(|(place, plan)| (plan.planned.source_path.as_str(), place))
-        .collect();
-    // A request may repeat a name many times.
-    let mut seen = vec![false; plans.len()];
-    let mut wanted: Vec<usize> = Vec::new();
-    let mut want = |path: String| match places.get(path.as_str()) {
-        Some(&place) => {
-            if !std::mem::replace(&mut seen[place], true) {
-                wanted.push(place);
-            }
-            Ok(())
-        }
-        None => Err(SkillError::InvalidSourcePath {
-            path,
-            available: available(),
-        }),
-    };
-    for asked in &selection.source_paths {
-        want(naming::source_path(asked))?;
-    }
+    let shown = plans.iter().map(|plan| match &*plan.planned.source_path {
+        "" => ".",
+        path => path,
+    });
+    let available = shown.collect::<Vec<_>>().join(", ");
+    let asked = selection.source_paths.iter();
+    let mut asked: Vec<String> = asked.map(|path| naming::source_path(path)).collect();
     let single = naming::source_path(&selection.source_path);
     if !single.is_empty() {
-        want(single)?;
+        asked.push(single);
     }
-    if wanted.is_empty() {
-        return if plans.len() == 1 {
-            Ok(plans)
-        } else {
-            Err(SkillError::ChooseSourcePaths {
-                candidates: available(),
-            })
+    if asked.is_empty() {
+        return match plans.len() {
+            1 => Ok(plans),
+            _ => Err(SkillError::ChooseSourcePaths {
+                candidates: available,
+            }),
         };
     }
-    let mut plans: Vec<Option<Plan>> = plans.into_iter().map(Some).collect();
-    let taken = wanted
-        .into_iter()
-        .filter_map(|place| plans.get_mut(place)?.take());
-    Ok(taken.collect())
+    let plans = plans.into_iter();
+    let mut plans: HashMap<String, Option<Plan>> = plans
+        .map(|plan| (plan.planned.source_path.clone(), Some(plan)))
+        .collect();
+    let mut chosen = Vec::new();
+    for path in asked {
+        let Some(plan) = plans.get_mut(&path) else {
+            return Err(SkillError::InvalidSourcePath { path, available });
+        };
+        // A repeated path is ignored.
+        chosen.extend(plan.take());
+    }
+    Ok(chosen)
 }
 
 /// Writes the members below a directory of the archive into a private directory.

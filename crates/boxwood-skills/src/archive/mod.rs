@@ -111,9 +111,7 @@ impl<'a> Archive<'a> {
                 || printable(&String::from_utf8_lossy(entry.name_raw())),
                 printable,
             );
-            let unsafe_member = || SkillError::UnsafeMember {
-                member: member.clone(),
-            };
+            let unsafe_member = || SkillError::UnsafeMember(member.clone());
             let name = name.ok_or_else(unsafe_member)?;
             let is_directory = name.ends_with('/');
             // A mode that names a refused kind counts, whichever system the archive claims to come from.
@@ -124,13 +122,13 @@ impl<'a> Archive<'a> {
                 _ => return Err(unsafe_member()),
             }
             if entry.encrypted() {
-                return Err(SkillError::EncryptedMember { member });
+                return Err(SkillError::EncryptedMember(member));
             }
             if !matches!(
                 entry.compression(),
                 CompressionMethod::Stored | CompressionMethod::Deflated
             ) {
-                return Err(SkillError::UnsupportedMember { member });
+                return Err(SkillError::UnsupportedMember(member));
             }
             let path = safe_path(&name).ok_or_else(unsafe_member)?;
             if path.is_empty() {
@@ -186,9 +184,7 @@ impl<'a> Archive<'a> {
     /// readers.
     fn check_layout(&mut self) -> Result<(), SkillError> {
         if self.zip.has_duplicate_names() {
-            return Err(SkillError::DuplicateMember {
-                member: "one of its names".to_owned(),
-            });
+            return Err(SkillError::DuplicateMember("one of its names".to_owned()));
         }
         match self.zip.has_overlapping_entries() {
             Ok(false) => Ok(()),
@@ -252,9 +248,7 @@ impl Folded {
                 Ok(())
             }
             Some((first, true)) if is_directory && first == path => Ok(()),
-            Some(_) => Err(SkillError::DuplicateMember {
-                member: printable(path),
-            }),
+            Some(_) => Err(SkillError::DuplicateMember(printable(path))),
         }
     }
 }

@@ -7,9 +7,11 @@
 pub(crate) mod atomic;
 pub(crate) mod staging;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
@@ -40,13 +42,8 @@ const READ: OFlags = OFlags::RDONLY
 pub(crate) fn open_top(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS;
-    Ok(rustix::fs::openat2(
-        CWD,
-        path,
-        flags,
-        Mode::empty(),
-        resolve,
-    )?)
+    let dir = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve);
+    Ok(dir?)
 }
 
 pub(crate) fn open_dir(at: BorrowedFd<'_>, path: &Path, links: Links) -> io::Result<OwnedFd> {
@@ -61,13 +58,15 @@ pub(crate) fn open_file(at: BorrowedFd<'_>, path: &Path, links: Links) -> io::Re
 
 /// Opens a path with `O_PATH`.
 pub(crate) fn open_place(at: BorrowedFd<'_>, path: &Path, links: Links) -> io::Result<OwnedFd> {
-    open(
-        at,
-        path,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-        links,
-    )
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    open(at, path, flags, Mode::empty(), links)
+}
+
+/// Opens an existing file for writing, also behind links that stay below the directory. Does not truncate it: the
+/// caller checks the kind before it writes.
+pub(crate) fn open_for_writing(at: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    Ok(open(at, path, flags, Mode::empty(), Links::Inside)?.into())
 }
 
 /// Creates a file. Fails if it exists.
@@ -136,32 +135,21 @@ pub(crate) fn read_bounded(file: impl AsFd, limit: u64) -> io::Result<Option<Vec
     Ok((content.len() as u64 <= limit).then_some(content))
 }
 
-/// At most `limit` names of a directory, without `.` and `..`, unsorted.
-pub(crate) fn names(dir: BorrowedFd<'_>, limit: usize) -> io::Result<Names> {
+/// The names of a directory without `.` and `..`, unsorted. `None` if there are more than `limit`.
+pub(crate) fn names(dir: BorrowedFd<'_>, limit: usize) -> io::Result<Option<Vec<OsString>>> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(dir)? {
         let entry = entry?;
         let bytes = entry.file_name().to_bytes();
-        if bytes == b"." || bytes == b".." {
+        if matches!(bytes, b"." | b"..") {
             continue;
         }
         if names.len() == limit {
-            return Ok(Names {
-                names,
-                complete: false,
-            });
+            return Ok(None);
         }
-        names.push(std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec()));
+        names.push(OsString::from_vec(bytes.to_vec()));
     }
-    Ok(Names {
-        names,
-        complete: true,
-    })
-}
-
-pub(crate) struct Names {
-    pub(crate) names: Vec<std::ffi::OsString>,
-    pub(crate) complete: bool,
+    Ok(Some(names))
 }
 
 /// An entry found by [`walk`].
@@ -190,13 +178,12 @@ pub(crate) fn walk(
             Err(error) if is_missing(&error) || leads_out(&error) => continue,
             dir => dir.map_err(failed)?,
         };
-        let mut listed = names(dir.as_fd(), left).map_err(failed)?;
-        if !listed.complete {
+        let Some(mut names) = names(dir.as_fd(), left).map_err(failed)? else {
             return Err(SkillError::too_large(Oversize::Entries, limits.max_entries));
-        }
-        left -= listed.names.len();
-        listed.names.sort();
-        for name in &listed.names {
+        };
+        left -= names.len();
+        names.sort();
+        for name in &names {
             let name = Path::new(name);
             let Ok(stat) = stat_entry(dir.as_fd(), name) else {
                 continue;

@@ -11,9 +11,10 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use boxwood_sys::tree;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
 
-use crate::beneath::{self, Links};
+use crate::beneath::{self, Links, atomic};
 
 pub(crate) const PREFIX: &str = ".boxwood-staging-";
 
@@ -48,6 +49,23 @@ impl Staging {
         self.dir.as_fd()
     }
 
+    /// Creates a directory to fill.
+    pub(crate) fn make(&self, name: &Path) -> io::Result<OwnedFd> {
+        atomic::make_dir(self.dir(), name)?;
+        beneath::open_dir(self.dir(), name, Links::Never)
+    }
+
+    /// Moves a complete directory into the store. Returns false if the store has an entry with this name.
+    pub(crate) fn publish(&self, name: &Path) -> io::Result<bool> {
+        let flags = RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(&self.dir, name, &self.root, name, flags) {
+            Err(Errno::EXIST | Errno::NOTEMPTY) => return Ok(false),
+            done => done?,
+        }
+        rustix::fs::fsync(&self.root)?;
+        Ok(true)
+    }
+
     /// Moves an entry of another directory here, to be removed with the staging directory.
     pub(crate) fn discard(&self, from: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
         let target = format!("gone-{}", random_suffix()?);
@@ -69,11 +87,10 @@ pub(crate) fn is_staging_name(name: &[u8]) -> bool {
 }
 
 fn remove_stale(root: BorrowedFd<'_>) {
-    let Ok(listed) = beneath::names(root, usize::MAX) else {
+    let Ok(Some(names)) = beneath::names(root, usize::MAX) else {
         return;
     };
-    let stale = listed
-        .names
+    let stale = names
         .iter()
         .filter(|name| is_staging_name(name.as_encoded_bytes()) && is_old(root, name));
     for name in stale {

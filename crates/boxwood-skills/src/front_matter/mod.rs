@@ -132,7 +132,5 @@ fn is_yaml_printable(character: char) -> bool {
 }
 
 fn refused(reason: impl Into<String>) -> SkillError {
-    SkillError::FrontMatter {
-        reason: reason.into(),
-    }
+    SkillError::FrontMatter(reason.into())
 }

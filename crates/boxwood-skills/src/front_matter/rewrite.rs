@@ -34,24 +34,17 @@ pub(crate) fn rewrite(
     fields: &Fields<'_>,
     body: &str,
 ) -> Result<String, SkillError> {
-    let yaml = new_yaml(old, fields)?;
+    let source = old.yaml.as_deref().unwrap_or_default();
+    let yaml = edited(source, &old.mapping, fields)
+        .filter(|edited| keeps_the_rest(edited, &old.mapping, fields))
+        .ok_or_else(|| {
+            refused("the layout of the front matter cannot be edited; write `SKILL.md` as a file")
+        })?;
     let yaml = yaml.trim_end_matches('\n');
     if strip(yaml).is_empty() {
         return Ok(body.to_owned());
     }
     Ok(format!("---\n{yaml}\n---\n\n{body}"))
-}
-
-fn new_yaml(old: &Document, fields: &Fields<'_>) -> Result<String, SkillError> {
-    edited(
-        old.yaml.as_deref().unwrap_or_default(),
-        &old.mapping,
-        fields,
-    )
-    .filter(|edited| keeps_the_rest(edited, &old.mapping, fields))
-    .ok_or_else(|| {
-        refused("the layout of the front matter cannot be edited; write `SKILL.md` as a file")
-    })
 }
 
 /// Replaces the changed fields in the text. `None` if the layout does not allow it.
@@ -76,41 +69,30 @@ fn edited(source: &str, old: &Mapping, fields: &Fields<'_>) -> Option<String> {
         if places.next().is_some() {
             return None;
         }
-        let line = |value: &str| format!("{indent}{key}: {}", quoted(value));
-        match (place, wanted) {
-            (Some(entry), wanted) => {
-                let start = line_start(source, entry.key_start);
+        let (start, end, comment) = match place {
+            None => (after, after, ""),
+            Some(entry) => {
                 indent_of(source, entry.key_start)?;
                 let (end, comment) = value_end(source, entry.key_start, entry.value_end);
-                if let Some(wanted) = wanted {
-                    let blank = strip(wanted).is_empty();
-                    let new = if blank {
-                        String::new()
-                    } else {
-                        format!("{}{comment}\n", line(wanted))
-                    };
-                    edits.push((start, end, new));
-                }
-                after = after.max(end);
+                (line_start(source, entry.key_start), end, comment)
             }
-            (None, Some(wanted)) if !strip(wanted).is_empty() => {
-                edits.push((after, after, format!("{}\n", line(wanted))));
-            }
-            (None, _) => {}
+        };
+        after = after.max(end);
+        if let Some(wanted) = wanted {
+            let new = match strip(wanted) {
+                "" => String::new(),
+                _ => format!("{indent}{key}: {}{comment}\n", quoted(wanted)),
+            };
+            edits.push((start, end, new));
         }
     }
     edits.sort_by_key(|(start, end, _)| (*start, *end));
-    let mut text = String::with_capacity(source.len() + 128);
-    let mut at = 0;
-    for (start, end, new) in edits {
-        text.push_str(source.get(at..start)?);
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text.push_str(&new);
-        at = end;
+    let mut text = source.to_owned();
+    // From the end, so that the offsets of the others stay valid.
+    for (start, end, new) in edits.into_iter().rev() {
+        text.get(start..end)?;
+        text.replace_range(start..end, &new);
     }
-    text.push_str(source.get(at..)?);
     Some(text)
 }
 
@@ -209,12 +191,7 @@ fn double_quoted(text: &str) -> String {
             '\t' => quoted.push_str("\\t"),
             _ if fits_single_quotes(character) => quoted.push(character),
             _ => {
-                let code = u32::from(character);
-                let escape = match code {
-                    0..=0xff => format!("\\x{code:02X}"),
-                    0x100..=0xffff => format!("\\u{code:04X}"),
-                    _ => format!("\\U{code:08X}"),
-                };
+                let escape = format!("\\U{:08X}", u32::from(character));
                 quoted.push_str(&escape);
             }
         }

@@ -30,8 +30,9 @@ pub(super) struct Mapping {
 pub(super) struct Entry {
     pub(super) key: Value,
     pub(super) value: Value,
-    /// Byte offsets into the YAML.
+    /// Byte offset into the YAML.
     pub(super) key_start: usize,
+    /// The end of a value on one or several lines; not meaningful for lists and mappings.
     pub(super) value_end: usize,
 }
 
@@ -93,7 +94,7 @@ impl Mapping {
         let mut reader = Reader(Parser::new_from_str_with_options(yaml, limits));
         let mut mapping = Self::empty();
         let mut documents = 0;
-        while let Some((event, range)) = reader.next()? {
+        while let Some((event, _)) = reader.next()? {
             match event {
                 Event::DocumentStart(..) if documents > 0 => {
                     return Err(refused("front matter holds more than one document"));
@@ -102,13 +103,12 @@ impl Mapping {
                 Event::MappingStart(style, _, tag) => {
                     check_tag(tag.as_deref())?;
                     mapping = Self {
-                        entries: reader.mapping(range.start, style)?.0,
+                        entries: reader.mapping()?,
                         is_editable: style == StructureStyle::Block,
                     };
                 }
                 Event::Scalar(..) | Event::SequenceStart(..) | Event::Alias(..) => {
-                    let (value, _) = reader.node(event, range)?;
-                    mapping.is_editable = value == Value::Null;
+                    mapping.is_editable = reader.node(event)? == Value::Null;
                 }
                 _ => {}
             }
@@ -143,70 +143,56 @@ impl<'a, I: Iterator<Item = Result<(Event<'a>, Span), ScanError>>> Reader<I> {
     }
 
     /// The nesting limit of the parser bounds the recursion.
-    fn node(
-        &mut self,
-        event: Event<'a>,
-        range: Range<usize>,
-    ) -> Result<(Value, Range<usize>), SkillError> {
+    fn node(&mut self, event: Event<'a>) -> Result<Value, SkillError> {
         match event {
             Event::Scalar(text, style, _, tag) => {
                 check_tag(tag.as_deref())?;
                 let is_plain = style == ScalarStyle::Plain && tag.is_none();
                 let is_null = matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
-                let value = if is_plain && (is_null || FALSE.contains(&&*text)) {
-                    Value::Null
-                } else if is_plain && TRUE.contains(&&*text) {
-                    Value::Scalar {
-                        text: "True".to_owned(),
-                        is_string: false,
-                    }
-                } else {
-                    Value::Scalar {
-                        is_string: !is_plain || is_string(&text),
-                        text: text.into_owned(),
-                    }
-                };
-                Ok((value, range))
-            }
-            Event::SequenceStart(style, _, tag) => {
-                check_tag(tag.as_deref())?;
-                let (mut items, mut end) = (Vec::new(), range.start);
-                loop {
-                    let (event, item) = self.next_in_collection()?;
-                    if matches!(event, Event::SequenceEnd) {
-                        end = collection_end(style, &item, end);
-                        break;
-                    }
-                    let (value, item) = self.node(event, item)?;
-                    items.push(value);
-                    end = end.max(item.end);
+                if is_plain && (is_null || FALSE.contains(&&*text)) {
+                    return Ok(Value::Null);
                 }
-                Ok((Value::Sequence(items), range.start..end))
+                let is_true = is_plain && TRUE.contains(&&*text);
+                Ok(Value::Scalar {
+                    is_string: !is_plain || is_string(&text),
+                    text: if is_true {
+                        "True".to_owned()
+                    } else {
+                        text.into_owned()
+                    },
+                })
             }
-            Event::MappingStart(style, _, tag) => {
+            Event::SequenceStart(_, _, tag) => {
                 check_tag(tag.as_deref())?;
-                let (entries, end) = self.mapping(range.start, style)?;
-                let pairs = entries.into_iter().map(|entry| (entry.key, entry.value));
-                Ok((Value::Map(pairs.collect()), range.start..end))
+                let mut items = Vec::new();
+                loop {
+                    match self.next_in_collection()?.0 {
+                        Event::SequenceEnd => return Ok(Value::Sequence(items)),
+                        item => items.push(self.node(item)?),
+                    }
+                }
+            }
+            Event::MappingStart(_, _, tag) => {
+                check_tag(tag.as_deref())?;
+                let pairs = self.mapping()?.into_iter();
+                Ok(Value::Map(
+                    pairs.map(|entry| (entry.key, entry.value)).collect(),
+                ))
             }
             Event::Alias(_) => Err(refused("front matter has an alias (`*`)")),
             _ => Err(refused("front matter has an unexpected structure")),
         }
     }
 
-    /// The entries of a mapping whose start was read, and its end.
-    fn mapping(
-        &mut self,
-        start: usize,
-        style: StructureStyle,
-    ) -> Result<(Vec<Entry>, usize), SkillError> {
-        let (mut entries, mut last) = (Vec::new(), start);
+    /// The entries of a mapping whose start was read.
+    fn mapping(&mut self) -> Result<Vec<Entry>, SkillError> {
+        let mut entries = Vec::new();
         loop {
-            let (event, range) = self.next_in_collection()?;
+            let (event, key_range) = self.next_in_collection()?;
             if matches!(event, Event::MappingEnd) {
-                return Ok((entries, collection_end(style, &range, last)));
+                return Ok(entries);
             }
-            let (key, key_range) = self.node(event, range)?;
+            let key = self.node(event)?;
             if !matches!(key, Value::Scalar { .. } | Value::Null) {
                 return Err(refused("a list or a mapping stands where a key must be"));
             }
@@ -214,24 +200,13 @@ impl<'a, I: Iterator<Item = Result<(Event<'a>, Span), ScanError>>> Reader<I> {
                 return Err(refused("front matter has a merge key (`<<`)"));
             }
             let (event, range) = self.next_in_collection()?;
-            let (value, range) = self.node(event, range)?;
-            last = range.end.max(key_range.end);
             entries.push(Entry {
                 key,
-                value,
+                value: self.node(event)?,
                 key_start: key_range.start,
-                value_end: last,
+                value_end: range.end.max(key_range.end),
             });
         }
-    }
-}
-
-/// A flow collection ends at its bracket. The parser reports the end of a block collection only at the next key, so
-/// the end of its last child is more accurate.
-fn collection_end(style: StructureStyle, end_event: &Range<usize>, last_child: usize) -> usize {
-    match style {
-        StructureStyle::Flow => end_event.end,
-        StructureStyle::Block => last_child,
     }
 }
 

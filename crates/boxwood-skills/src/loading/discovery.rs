@@ -30,23 +30,17 @@ pub(crate) enum Seen {
     },
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Examined {
-    pub(crate) seen: Seen,
-    /// An entry has the name of an entry file but is not a regular file.
-    pub(crate) unusable_entry: Option<&'static str>,
-}
-
-pub(crate) fn examine(dir: BorrowedFd<'_>, max_children: usize) -> io::Result<Examined> {
-    let (entry, unusable_entry) = find_entry(dir)?;
+/// Also returns an entry that has the name of an entry file but is not a regular file.
+pub(crate) fn examine(
+    dir: BorrowedFd<'_>,
+    max_children: usize,
+) -> io::Result<(Seen, Option<&'static str>)> {
+    let (entry, unusable) = find_entry(dir)?;
     let seen = match entry {
         Some(entry) => Seen::Skill { entry },
         None => subdirectories(dir, max_children)?,
     };
-    Ok(Examined {
-        seen,
-        unusable_entry,
-    })
+    Ok((seen, unusable))
 }
 
 /// The entry file, and an entry with that name that is not a regular file.
@@ -128,12 +122,12 @@ pub(crate) fn search(
         }
         let examined = beneath::open_dir(top, &path, Links::Never)
             .and_then(|dir| examine(dir.as_fd(), max_directories));
-        let examined = match examined {
-            Ok(examined) => examined,
+        let seen = match examined {
+            Ok((seen, _)) => seen,
             Err(error) if depth == 0 => return Err(error),
             Err(_) => continue,
         };
-        match examined.seen {
+        match seen {
             Seen::Skill { entry } => found.push(Found { path, entry }),
             Seen::Branch { children, .. } if depth < max_depth => {
                 queue.extend(children.iter().map(|child| (path.join(child), depth + 1)));

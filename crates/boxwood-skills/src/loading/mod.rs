@@ -38,9 +38,7 @@ pub(crate) fn load(
     let file = beneath::open_file(dir, Path::new(entry), Links::Inside).map_err(failed)?;
     let stat = rustix::fs::fstat(&file).map_err(|error| failed(error.into()))?;
     if !beneath::is_regular(&stat) {
-        return Err(SkillError::FileNotRegular {
-            path: entry.to_owned(),
-        });
+        return Err(SkillError::FileNotRegular(entry.to_owned()));
     }
     let content = beneath::read_bounded(&file, limits.max_skill_md_bytes)
         .map_err(failed)?
@@ -91,9 +89,7 @@ pub(crate) fn describe(
 }
 
 pub(crate) fn text<'a>(path: &str, content: &'a [u8]) -> Result<&'a str, SkillError> {
-    std::str::from_utf8(content).map_err(|_| SkillError::FileNotText {
-        path: path.to_owned(),
-    })
+    std::str::from_utf8(content).map_err(|_| SkillError::FileNotText(path.to_owned()))
 }
 
 pub(crate) fn directory_name(path: &Path) -> String {

@@ -2,6 +2,8 @@
 //!
 //! Violations are only warnings, because LangBot Box accepts skills that break the rules.
 
+use std::ops::RangeInclusive;
+
 use boxwood_api::SkillWarning;
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -53,21 +55,10 @@ pub(crate) fn check(document: &Document, directory: &str) -> Vec<SkillWarning> {
             "description_missing",
             "front matter has no `description`".to_owned(),
         ),
-        Some(description) => {
-            let length = description.chars().count();
-            if length > 1024 {
-                let message =
-                    format!("`description` has {length} characters; at most 1024 are portable");
-                warn("description_length", message);
-            }
-        }
+        Some(text) => check_length("description", &text, 0..=1024, "at most 1024", &mut warn),
     }
     if let Some(text) = document.get("compatibility").and_then(Value::as_text) {
-        let length = text.chars().count();
-        if !(1..=500).contains(&length) {
-            let message = format!("`compatibility` has {length} characters; 1 to 500 are portable");
-            warn("compatibility_length", message);
-        }
+        check_length("compatibility", text, 1..=500, "1 to 500", &mut warn);
     }
     if !document.is_string_map("metadata") {
         warn(
@@ -98,14 +89,22 @@ pub(crate) fn check(document: &Document, directory: &str) -> Vec<SkillWarning> {
     warnings
 }
 
-fn check_name(name: &str, directory: &str, warn: &mut impl FnMut(&str, String)) {
-    let length = name.chars().count();
-    if length > 64 {
-        warn(
-            "name_length",
-            format!("`name` has {length} characters; 1 to 64 are portable"),
-        );
+fn check_length(
+    field: &str,
+    text: &str,
+    portable: RangeInclusive<usize>,
+    range: &str,
+    warn: &mut impl FnMut(&str, String),
+) {
+    let length = text.chars().count();
+    if !portable.contains(&length) {
+        let message = format!("`{field}` has {length} characters; {range} are portable");
+        warn(&format!("{field}_length"), message);
     }
+}
+
+fn check_name(name: &str, directory: &str, warn: &mut impl FnMut(&str, String)) {
+    check_length("name", name, 0..=64, "1 to 64", warn);
     let normal: String = name.nfkc().collect();
     if !is_portable(&normal) {
         let rule = "lower-case letters, digits and single hyphens inside";

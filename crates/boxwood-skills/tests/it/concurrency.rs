@@ -34,7 +34,7 @@ fn of_two_who_create_one_name_one_succeeds() {
 }
 
 #[test]
-fn two_writers_leave_one_whole_file() {
+fn concurrent_writes_leave_one_complete_file() {
     let fixture = Fixture::new();
     fixture.create("one");
     let contents = [vec![b'a'; 50_000], vec![b'b'; 70_000]];
@@ -90,7 +90,7 @@ fn updates_of_different_fields_are_both_kept() {
 }
 
 #[test]
-fn a_list_during_installs_shows_whole_skills_alone() {
+fn a_list_during_installs_shows_only_complete_skills() {
     let fixture = Fixture::new();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -135,7 +135,7 @@ fn a_linked_directory_is_not_searched() {
 }
 
 #[test]
-fn a_fifo_does_not_hold_anybody_up() {
+fn opening_a_fifo_does_not_block() {
     let fixture = with_skill();
     let fifo = |path: &str| {
         let path = fixture.root().join(path);
@@ -169,7 +169,7 @@ fn a_fifo_does_not_hold_anybody_up() {
 }
 
 #[test]
-fn an_import_takes_files_and_inner_links_alone() {
+fn an_import_copies_only_files_and_inner_links() {
     let fixture = Fixture::new();
     fixture.put_outside("src/SKILL.md", skill_md("src"));
     fixture.put_outside("src/a/b.txt", "b");
@@ -339,7 +339,7 @@ fn one_package_cannot_fill_the_memory() {
 
 /// A box that has the directory above the store puts a link in the store's place.
 #[test]
-fn a_store_that_became_a_link_is_no_store() {
+fn a_store_replaced_by_a_link_is_not_opened() {
     let fixture = with_skill();
     fixture.put_outside("victim/file", "precious");
     fs::rename(fixture.root(), fixture.outside().join("moved")).expect("moved");

@@ -35,7 +35,7 @@ fn unknown_keys_comments_and_order_are_kept() {
 }
 
 #[test]
-fn a_value_of_several_lines_is_replaced_whole() {
+fn a_value_of_several_lines_is_replaced_completely() {
     for value in [
         ">-\n  folded\n  text\n",
         "|\n  kept\n\n  lines\n",
@@ -51,7 +51,7 @@ fn a_value_of_several_lines_is_replaced_whole() {
 }
 
 #[test]
-fn a_new_field_takes_its_place_and_a_blank_one_goes() {
+fn a_new_field_is_inserted_in_order_and_a_blank_one_is_removed() {
     assert_eq!(
         described("---\nlicense: MIT\nname: one\nx: y\n---\n\nbody\n", "new"),
         "---\nlicense: MIT\nname: one\ndescription: new\nx: y\n---\n\nbody\n"

@@ -152,7 +152,7 @@ fn alias_bombs_and_deep_nesting_are_refused_quickly() {
 }
 
 #[test]
-fn a_store_that_does_not_exist_is_empty_and_is_not_made_by_looking() {
+fn listing_a_missing_store_is_empty_and_does_not_create_it() {
     let top = tempfile::tempdir().expect("temporary directory");
     let root = top.path().join("not/yet");
     let store = SkillStore::new(root.clone(), Limits::default());
@@ -194,7 +194,7 @@ fn the_root_can_move() {
 }
 
 #[test]
-fn one_writable_skill_cannot_stand_in_for_another() {
+fn a_skill_cannot_replace_another_of_the_same_name() {
     let fixture = Fixture::new();
     fixture.create("good");
     let path = fixture.put("evil/SKILL.md", "---\nname: good\n---\nevil\n");
@@ -210,7 +210,7 @@ fn one_writable_skill_cannot_stand_in_for_another() {
 }
 
 #[test]
-fn a_neighbour_in_the_same_directory_survives_a_delete() {
+fn deleting_a_skill_keeps_others_in_its_directory() {
     let fixture = Fixture::new();
     fixture.put("pack/a/SKILL.md", skill_md("ay"));
     fixture.put("pack/b/SKILL.md", skill_md("bee"));
@@ -315,7 +315,7 @@ fn files_are_written_moved_and_deleted() {
 }
 
 #[test]
-fn a_file_in_the_way_of_a_directory_is_told() {
+fn writing_below_a_file_or_over_a_directory_is_refused() {
     let fixture = Fixture::new();
     fixture.create("one");
     fixture.store.write("one", "f", b"x").expect("written");
@@ -336,7 +336,7 @@ fn a_file_in_the_way_of_a_directory_is_told() {
 }
 
 #[test]
-fn the_right_to_be_executed_is_kept_on_rewrite() {
+fn the_executable_bit_is_kept_on_rewrite() {
     let fixture = Fixture::new();
     fixture.create("one");
     let path = fixture.put("one/run.sh", "old");
@@ -350,7 +350,7 @@ fn the_right_to_be_executed_is_kept_on_rewrite() {
 }
 
 #[test]
-fn an_entry_file_that_could_not_be_read_again_is_not_written() {
+fn an_unreadable_entry_file_is_not_written() {
     let fixture = Fixture::new();
     fixture.create("one");
     let before = fixture.text("one/SKILL.md");
@@ -422,7 +422,7 @@ fn sizes_are_bounded() {
 }
 
 #[test]
-fn the_rules_are_told_as_warnings() {
+fn violated_rules_are_reported_as_warnings() {
     let fixture = Fixture::new();
     let check = |directory: &str, content: &str| -> Vec<String> {
         let path = fixture.put_outside(&format!("{directory}/SKILL.md"), content);

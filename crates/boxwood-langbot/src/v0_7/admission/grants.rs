@@ -3,27 +3,18 @@
 //! Pure bookkeeping: callers pass the time and delete the sessions that are no longer covered.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::policy::AdmissionPolicy;
 use crate::ActionError;
+use crate::error::{denied, not_ready};
+use crate::langbot::lock;
+use crate::models::AdmissionGrant;
 use crate::v0_7::placement::{Placement, Workspace};
 
-/// Admits one generation of one workspace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
-    pub(crate) placement: Placement,
-    pub(crate) workspace_uuid: String,
-    /// Incremented with every change of the entitlement.
-    pub(crate) revision: u64,
-    pub(crate) expires_at: Timestamp,
-    pub(crate) max_sessions: u64,
-    pub(crate) max_managed_processes: u64,
-}
-
-impl Grant {
+impl AdmissionGrant {
     fn limits(&self) -> (u64, u64) {
         (self.max_sessions, self.max_managed_processes)
     }
@@ -43,17 +34,10 @@ pub(crate) enum Keep {
     Everything,
 }
 
-#[derive(Debug)]
-pub(crate) struct Installed {
-    /// The grant in force: an older one if that expires later.
-    pub(crate) grant: Grant,
-    pub(crate) keep: Keep,
-}
-
 /// Kept until the daemon exits, so that a delayed message cannot restore a revoked entitlement.
 #[derive(Debug, Default)]
 struct Record {
-    grant: Option<Grant>,
+    grant: Option<AdmissionGrant>,
     revision: u64,
     generation: u64,
     limits: Option<(u64, u64)>,
@@ -72,17 +56,17 @@ impl Grants {
         placement: Placement,
         policy: &AdmissionPolicy,
         now: Timestamp,
-    ) -> Result<Grant, ActionError> {
+    ) -> Result<AdmissionGrant, ActionError> {
         check_enabled(policy)?;
-        let records = self.lock();
+        let records = lock(&self.records);
         let grant = records
-            .get(&placement.workspace())
+            .get(&placement.workspace)
             .and_then(|record| record.grant.as_ref())
             .ok_or_else(|| denied("Sandbox admission grant is missing"))?;
         if grant.is_expired(now) {
             return Err(denied("Sandbox admission grant has expired"));
         }
-        if grant.placement != placement {
+        if grant.execution_generation != placement.generation {
             return Err(denied(
                 "Sandbox admission grant belongs to another execution generation",
             ));
@@ -100,60 +84,58 @@ impl Grants {
         Ok(grant.clone())
     }
 
+    /// Returns the grant in force: an older one if that expires later.
     pub(crate) fn install(
         &self,
-        grant: Grant,
+        grant: AdmissionGrant,
         policy: &AdmissionPolicy,
         max_records: usize,
         now: Timestamp,
-    ) -> Result<Installed, ActionError> {
+    ) -> Result<(AdmissionGrant, Keep), ActionError> {
         check_enabled(policy)?;
         check_policy(&grant, policy, now)?;
-        let mut records = self.lock();
-        let record = record_of(&mut records, grant.placement.workspace(), max_records)?;
-        if grant.revision <= record.revoked {
+        let placement = grant.placement();
+        let mut records = lock(&self.records);
+        let record = record_of(&mut records, placement.workspace, max_records)?;
+        if grant.entitlement_revision <= record.revoked {
             return Err(denied("Sandbox admission grant revision was revoked"));
         }
-        if grant.revision < record.revision {
+        if grant.entitlement_revision < record.revision {
             return Err(denied("Sandbox admission grant revision is stale"));
         }
-        if grant.placement.generation() < record.generation {
+        if grant.execution_generation < record.generation {
             return Err(denied("Sandbox admission execution generation is stale"));
         }
-        if grant.revision == record.revision
+        if grant.entitlement_revision == record.revision
             && record.limits.is_some_and(|limits| limits != grant.limits())
         {
             return Err(denied(
                 "Sandbox admission limits changed without a new entitlement revision",
             ));
         }
-        let previous = record.grant.take().filter(|it| !it.is_expired(now));
-        let same_placement = previous
-            .as_ref()
-            .is_some_and(|it| it.placement == grant.placement);
+        let previous = record.grant.take().filter(|it| {
+            !it.is_expired(now) && it.execution_generation == grant.execution_generation
+        });
+        let is_renewal = previous.is_some();
         if let Some(longer) = previous.filter(|it| {
-            it.placement == grant.placement
-                && it.revision == grant.revision
+            it.entitlement_revision == grant.entitlement_revision
                 && it.expires_at > grant.expires_at
         }) {
             // Two servers of one platform renew the same entitlement by their own clocks. A shorter
             // renewal changes nothing.
             record.grant = Some(longer.clone());
-            return Ok(Installed {
-                grant: longer,
-                keep: Keep::Everything,
-            });
+            return Ok((longer, Keep::Everything));
         }
-        record.revision = grant.revision;
-        record.generation = grant.placement.generation();
+        record.revision = grant.entitlement_revision;
+        record.generation = grant.execution_generation;
         record.limits = Some(grant.limits());
         record.grant = Some(grant.clone());
-        let keep = if same_placement && grant.max_sessions > 0 {
-            Keep::Managed(grant.placement)
+        let keep = if is_renewal && grant.max_sessions > 0 {
+            Keep::Managed(placement)
         } else {
             Keep::Nothing
         };
-        Ok(Installed { grant, keep })
+        Ok((grant, keep))
     }
 
     /// Revokes the grant of a workspace. Also valid in advance: the revision cannot be installed any more.
@@ -167,7 +149,7 @@ impl Grants {
         if !policy.required {
             return Err(not_enabled());
         }
-        let mut records = self.lock();
+        let mut records = lock(&self.records);
         let record = record_of(&mut records, workspace, max_records)?;
         if revision < record.revision.max(record.revoked) {
             return Err(denied("Sandbox admission revocation is stale"));
@@ -180,7 +162,7 @@ impl Grants {
 
     /// Removes expired grants and returns their workspaces.
     pub(crate) fn expire(&self, now: Timestamp) -> Vec<Workspace> {
-        let mut records = self.lock();
+        let mut records = lock(&self.records);
         records
             .iter_mut()
             .filter_map(|(workspace, record)| {
@@ -188,10 +170,6 @@ impl Grants {
                 over.map(|_| *workspace)
             })
             .collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Workspace, Record>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -215,15 +193,14 @@ fn check_enabled(policy: &AdmissionPolicy) -> Result<(), ActionError> {
     }
     match &policy.error {
         None => Ok(()),
-        Some(error) => Err(ActionError::new(
-            "BoxReadinessError",
-            format!("Invalid sandbox admission configuration: {error}"),
-        )),
+        Some(error) => Err(not_ready(format!(
+            "Invalid sandbox admission configuration: {error}"
+        ))),
     }
 }
 
 fn check_policy(
-    grant: &Grant,
+    grant: &AdmissionGrant,
     policy: &AdmissionPolicy,
     now: Timestamp,
 ) -> Result<(), ActionError> {
@@ -252,10 +229,6 @@ fn not_enabled() -> ActionError {
     denied("Sandbox admission enforcement is not enabled")
 }
 
-pub(crate) fn denied(text: &str) -> ActionError {
-    ActionError::new("BoxAdmissionError", text)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -278,21 +251,22 @@ mod tests {
         Placement::new(Workspace::new("platform", "w"), generation)
     }
 
-    fn grant(generation: u64, revision: u64, seconds: i64) -> Grant {
-        Grant {
-            placement: placement(generation),
+    fn grant(generation: u64, revision: u64, seconds: i64) -> AdmissionGrant {
+        AdmissionGrant {
+            instance_uuid: "platform".to_owned(),
             workspace_uuid: "w".to_owned(),
-            revision,
+            execution_generation: generation,
+            entitlement_revision: revision,
             expires_at: at(seconds),
             max_sessions: 1,
             max_managed_processes: 0,
         }
     }
 
-    fn install(grants: &Grants, grant: Grant) -> Result<Keep, String> {
+    fn install(grants: &Grants, grant: AdmissionGrant) -> Result<Keep, String> {
         grants
             .install(grant, &policy(), 10, now())
-            .map(|installed| installed.keep)
+            .map(|(_, keep)| keep)
             .map_err(|error| error.message().to_owned())
     }
 
@@ -312,7 +286,7 @@ mod tests {
         refused(require(1, 60), "expired");
         refused(require(2, 0), "another execution generation");
         assert_eq!(grants.expire(at(59)), []);
-        assert_eq!(grants.expire(at(60)), [placement(1).workspace()]);
+        assert_eq!(grants.expire(at(60)), [placement(1).workspace]);
         refused(require(1, 0), "missing");
     }
 
@@ -322,13 +296,13 @@ mod tests {
         assert_eq!(install(&grants, grant(2, 5, 60)), Ok(Keep::Nothing));
         refused(install(&grants, grant(2, 4, 60)), "revision is stale");
         refused(install(&grants, grant(1, 5, 60)), "generation is stale");
-        let wider = Grant {
+        let wider = AdmissionGrant {
             max_sessions: 0,
             ..grant(2, 5, 60)
         };
         refused(install(&grants, wider.clone()), "without a new entitlement");
-        let none = Grant {
-            revision: 6,
+        let none = AdmissionGrant {
+            entitlement_revision: 6,
             ..wider
         };
         assert_eq!(install(&grants, none), Ok(Keep::Nothing));
@@ -347,18 +321,18 @@ mod tests {
             install(&grants, grant(1, 1, 90)),
             Ok(Keep::Managed(placement(1)))
         );
-        let installed = grants
+        let (installed, keep) = grants
             .install(grant(1, 1, 70), &policy(), 10, now())
             .expect("idempotent");
-        assert_eq!(installed.keep, Keep::Everything);
-        assert_eq!(installed.grant.expires_at, at(90));
+        assert_eq!(keep, Keep::Everything);
+        assert_eq!(installed.expires_at, at(90));
     }
 
     #[test]
     fn a_revoked_revision_cannot_be_installed_again() {
         let grants = Grants::default();
         assert!(install(&grants, grant(1, 3, 60)).is_ok());
-        let revoke = |revision| grants.revoke(placement(1).workspace(), revision, &policy(), 10);
+        let revoke = |revision| grants.revoke(placement(1).workspace, revision, &policy(), 10);
         refused(revoke(2), "stale");
         revoke(3).expect("revoked");
         refused(install(&grants, grant(1, 3, 60)), "was revoked");
@@ -373,12 +347,12 @@ mod tests {
         refused(install(&grants, grant(1, 1, 0)), "expired");
         refused(install(&grants, grant(1, 1, 301)), "lifetime");
         assert!(install(&grants, grant(1, 1, 300)).is_ok());
-        let many = Grant {
+        let many = AdmissionGrant {
             max_sessions: 2,
             ..grant(1, 2, 60)
         };
         refused(install(&grants, many), "session cap");
-        let busy = Grant {
+        let busy = AdmissionGrant {
             max_managed_processes: 1,
             ..grant(1, 2, 60)
         };
@@ -402,7 +376,7 @@ mod tests {
             "not enabled",
         );
         refused(
-            grants.revoke(placement(1).workspace(), 1, &off, 10),
+            grants.revoke(placement(1).workspace, 1, &off, 10),
             "not enabled",
         );
         let broken = AdmissionPolicy::read(Some(&json!({"require": true})));

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use boxwood_api::{DEFAULT_IMAGES, DEFAULT_MOUNT_PATH, MountMode, MountSpec, Network, SpecRequest};
 use boxwood_skills::real_path;
 
-use super::grants::denied;
 use super::policy::{AdmissionPolicy, MANAGED_SESSION};
 use crate::ActionError;
-use crate::v0_7::files::artifacts::Artifact;
+use crate::error::denied;
+use crate::models::MountProof;
 use crate::v0_7::files::local_dirs::LocalDirs;
 use crate::v0_7::placement::Placement;
 
@@ -20,7 +20,7 @@ const MAX_MOUNTS: usize = 256;
 /// Blocks: reads directories.
 pub(crate) fn normalise(
     request: SpecRequest,
-    artifacts: &[Artifact],
+    proofs: &[MountProof],
     placement: Placement,
     policy: &AdmissionPolicy,
     local: &LocalDirs,
@@ -36,13 +36,13 @@ pub(crate) fn normalise(
     if workdir != DEFAULT_MOUNT_PATH && below_workspace(workdir).is_none() {
         return Err(denied("Managed sandbox workdir must stay under /workspace"));
     }
-    let workspace = local.make_workspace(placement.workspace())?;
+    let workspace = local.make_workspace(placement.workspace)?;
     if let Some(submitted) = &request.host_path
         && real_path(Path::new(submitted)) != workspace
     {
         return Err(denied("Managed sandbox host_path is runtime-owned"));
     }
-    let extra_mounts = mounts(&request.extra_mounts, artifacts, local)?;
+    let extra_mounts = mounts(&request.extra_mounts, proofs, local)?;
     let timeout = request
         .timeout_sec
         .unwrap_or(30)
@@ -72,14 +72,14 @@ fn below_workspace(path: &str) -> Option<&str> {
 
 fn mounts(
     requested: &[MountSpec],
-    artifacts: &[Artifact],
+    proofs: &[MountProof],
     local: &LocalDirs,
 ) -> Result<Vec<MountSpec>, ActionError> {
     if requested.is_empty() {
         return Ok(Vec::new());
     }
     if requested.len() > MAX_MOUNTS {
-        return Err(denied(&format!(
+        return Err(denied(format!(
             "Managed sandbox accepts at most {MAX_MOUNTS} read-only mounts"
         )));
     }
@@ -92,10 +92,9 @@ fn mounts(
     let mut targets = HashSet::new();
     requested
         .iter()
-        .enumerate()
-        .map(|(place, requested)| {
-            let artifact = artifacts.iter().find(|artifact| artifact.mount == place);
-            let mount = check_mount(requested, artifact, &roots)?;
+        .zip(proofs)
+        .map(|(requested, proof)| {
+            let mount = check_mount(requested, proof, &roots)?;
             if targets.insert(mount.mount_path.clone()) {
                 Ok(mount)
             } else {
@@ -109,7 +108,7 @@ fn mounts(
 
 fn check_mount(
     requested: &MountSpec,
-    artifact: Option<&Artifact>,
+    proof: &MountProof,
     roots: &[PathBuf],
 ) -> Result<MountSpec, ActionError> {
     if requested.mode != MountMode::Ro {
@@ -129,8 +128,8 @@ fn check_mount(
             "Managed sandbox read-only mount source is outside allowed_mount_roots",
         ));
     }
-    if let Some(manifest) = artifact.and_then(|artifact| artifact.proof.manifest_path.as_deref()) {
-        if artifact.is_none_or(|artifact| artifact.proof.content_digest.is_none()) {
+    if let Some(manifest) = &proof.manifest_path {
+        if proof.content_digest.is_none() {
             return Err(denied(
                 "Managed sandbox mount manifests require content_digest",
             ));
@@ -147,8 +146,7 @@ fn check_mount(
             ));
         }
     }
-    let addressed = artifact.is_some_and(|artifact| artifact.proof.addresses(requested));
-    if !addressed && below_workspace(&requested.mount_path).is_none() {
+    if !proof.addresses(requested) && below_workspace(&requested.mount_path).is_none() {
         return Err(denied(
             "Managed sandbox additional mount targets must stay under /workspace",
         ));
@@ -176,7 +174,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().canonicalize().expect("real");
         let local = LocalDirs::read(json!({"host_root": "box"}).as_object(), &root);
-        local.ensure_default_workspace(|_, _| Ok(())).expect("made");
+        let rules = boxwood_policy::PolicyRules::default();
+        local.ensure_default_workspace(&rules).expect("made");
         std::fs::create_dir(root.join("box/tool")).expect("tool");
         Place {
             root,
@@ -191,7 +190,8 @@ mod tests {
 
     fn judge(place: &Place, request: SpecRequest) -> Result<SpecRequest, String> {
         let placement = Placement::new(Workspace::new("platform", "w"), 3);
-        normalise(request, &[], placement, &policy(), &place.local)
+        let proofs = vec![MountProof::default(); request.extra_mounts.len()];
+        normalise(request, &proofs, placement, &policy(), &place.local)
             .map_err(|error| error.message().to_owned())
     }
 

@@ -14,8 +14,9 @@ pub(crate) mod readiness;
 
 use super::placement::{Placement, Workspace, is_workspace_session};
 use super::state::Settings;
+use crate::models::AdmissionGrant;
 use crate::{ActionError, LangBot, session_calls};
-use grants::{Grant, Keep};
+use grants::Keep;
 use policy::MANAGED_SESSION;
 
 const REVOKED: &str = "its admission grant was replaced or revoked";
@@ -28,7 +29,7 @@ pub(crate) async fn require(
     langbot: &Arc<LangBot>,
     settings: &Settings,
     placement: Placement,
-) -> Result<Grant, ActionError> {
+) -> Result<AdmissionGrant, ActionError> {
     let state = &langbot.v0_7;
     state.readiness.require(langbot, settings).await?;
     state
@@ -43,13 +44,19 @@ pub(crate) async fn drop_sessions(langbot: &LangBot, workspace: Workspace, keep:
         Keep::Managed(placement) => placement.physical(MANAGED_SESSION).ok(),
         Keep::Nothing => None,
     };
+    delete_sessions(langbot, workspace, kept.as_ref(), REVOKED).await;
+}
+
+async fn delete_sessions(
+    langbot: &LangBot,
+    workspace: Workspace,
+    kept: Option<&SessionId>,
+    reason: &str,
+) {
     let prefix = workspace.prefix();
-    let removed = langbot
-        .sessions
-        .ids()
-        .into_iter()
-        .filter(|id| id.as_str().starts_with(&prefix) && kept.as_ref() != Some(id));
-    session_calls::delete_all(langbot, removed, REVOKED).await;
+    let mut ids = langbot.sessions.ids();
+    ids.retain(|id| id.as_str().starts_with(&prefix) && Some(id) != kept);
+    session_calls::delete_all(langbot, ids, reason).await;
 }
 
 /// Starts the periodic removal of expired grants and ended processes, with the first connection of SDK 0.7.
@@ -72,13 +79,7 @@ pub(crate) fn start_cleanup(langbot: &Arc<LangBot>) {
 
 async fn expire_grants(langbot: &LangBot) {
     for workspace in langbot.v0_7.grants.expire(Timestamp::now()) {
-        let prefix = workspace.prefix();
-        let removed = langbot
-            .sessions
-            .ids()
-            .into_iter()
-            .filter(|id| id.as_str().starts_with(&prefix));
-        session_calls::delete_all(langbot, removed, EXPIRED).await;
+        delete_sessions(langbot, workspace, None, EXPIRED).await;
     }
 }
 
@@ -87,20 +88,14 @@ async fn forget_processes(langbot: &LangBot) {
     let limits = langbot.v0_7.settings().limits;
     let kept_for = i64::try_from(limits.completed_process_retention_sec).unwrap_or(i64::MAX);
     let deadline = Timestamp::now() - SignedDuration::from_secs(kept_for);
+    let sessions = &langbot.sessions;
     let mut ended = Vec::new();
-    for session in langbot.sessions.list() {
-        if !is_workspace_session(&session.session_id) {
-            continue;
-        }
-        for process in langbot
-            .sessions
-            .processes(&session.session_id)
-            .unwrap_or_default()
-        {
+    for session in sessions.ids().into_iter().filter(is_workspace_session) {
+        for process in sessions.processes(&session).unwrap_or_default() {
             if process.status == ProcessStatus::Exited
                 && let Some(at) = process.exited_at
             {
-                ended.push((at, session.session_id.clone(), process.process_id));
+                ended.push((at, session.clone(), process.process_id));
             }
         }
     }
@@ -112,11 +107,10 @@ async fn forget_processes(langbot: &LangBot) {
             continue;
         }
         // A process that was restarted meanwhile is kept.
-        let still_ended = langbot
-            .sessions
-            .process(&session, &process)
-            .is_ok_and(|info| info.exited_at == Some(at));
-        if still_ended && let Err(error) = langbot.sessions.stop_process(&session, &process).await {
+        let now = sessions.process(&session, &process);
+        if now.is_ok_and(|info| info.exited_at == Some(at))
+            && let Err(error) = sessions.stop_process(&session, &process).await
+        {
             tracing::debug!(%session, %process, %error, "failed to remove an ended process");
         }
     }

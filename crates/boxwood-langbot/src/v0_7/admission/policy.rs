@@ -89,33 +89,28 @@ impl AdmissionPolicy {
     fn checked(self) -> Result<Self, String> {
         // Boxes of both backends have the same isolation; `readiness` checks it.
         let is_backend = matches!(self.required_backend.as_str(), "nsjail" | "native");
-        let rules = [
-            (
-                self.max_grant_ttl_sec > 0,
-                "max_grant_ttl_sec must be at least 1",
-            ),
-            (
-                self.max_timeout_sec > 0,
-                "max_timeout_sec must be at least 1",
-            ),
-            (self.cpus > 0.0, "cpus must be a number greater than 0"),
-            (self.memory_mb >= 32, "memory_mb must be at least 32"),
-            (self.pids_limit > 0, "pids_limit must be at least 1"),
-            (self.max_sessions <= 1, "max_sessions must be 0 or 1"),
-            (
-                self.max_managed_processes == 0,
-                "max_managed_processes must be 0",
-            ),
-            (is_backend, "required_backend must be `nsjail` or `native`"),
-            (
-                self.logical_session_id == MANAGED_SESSION,
-                "logical_session_id must be `global`",
-            ),
-        ];
-        match rules.into_iter().find(|(holds, _)| !holds) {
-            Some((_, rule)) => Err(rule.to_owned()),
-            None => Ok(self),
-        }
+        let rule = if self.max_grant_ttl_sec == 0 {
+            "max_grant_ttl_sec must be at least 1"
+        } else if self.max_timeout_sec == 0 {
+            "max_timeout_sec must be at least 1"
+        } else if self.cpus <= 0.0 {
+            "cpus must be a number greater than 0"
+        } else if self.memory_mb < 32 {
+            "memory_mb must be at least 32"
+        } else if self.pids_limit == 0 {
+            "pids_limit must be at least 1"
+        } else if self.max_sessions > 1 {
+            "max_sessions must be 0 or 1"
+        } else if self.max_managed_processes > 0 {
+            "max_managed_processes must be 0"
+        } else if !is_backend {
+            "required_backend must be `nsjail` or `native`"
+        } else if self.logical_session_id != MANAGED_SESSION {
+            "logical_session_id must be `global`"
+        } else {
+            return Ok(self);
+        };
+        Err(rule.to_owned())
     }
 }
 

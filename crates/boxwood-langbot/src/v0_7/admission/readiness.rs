@@ -1,13 +1,12 @@
 //! Checks whether boxes on this host have the isolation that managed sandboxes require.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use boxwood_api::Mechanism;
-use boxwood_backend::{Backend, Outcome, Probe};
+use boxwood_backend::{Backend, Finding, Outcome, Probe};
 use serde_json::{Map, Value, json};
 
-use crate::v0_7::files::local_dirs::not_ready;
+use crate::error::{blocking, not_ready};
 use crate::v0_7::state::Settings;
 use crate::{ActionError, LangBot};
 
@@ -17,32 +16,23 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct Readiness {
     /// The operator accepts storage without hard limits.
     soft_storage: bool,
-    last: Mutex<Last>,
-    /// Held during a probe.
-    probing: tokio::sync::Mutex<()>,
+    /// The last report. Locked during a probe, so that there is one at a time.
+    last: tokio::sync::Mutex<Option<Cached>>,
 }
 
-#[derive(Default)]
-struct Last {
-    /// Incremented when the settings change.
+struct Cached {
+    /// Of the settings.
     revision: u64,
-    report: Option<(Instant, Value)>,
+    at: Instant,
+    report: Value,
 }
 
 impl Readiness {
     pub(crate) fn new(soft_storage: bool) -> Self {
         Self {
             soft_storage,
-            last: Mutex::default(),
-            probing: tokio::sync::Mutex::new(()),
+            last: tokio::sync::Mutex::default(),
         }
-    }
-
-    /// Discards the cached report, also that of a probe that is running.
-    pub(crate) fn forget(&self) {
-        let mut last = self.last();
-        last.revision += 1;
-        last.report = None;
     }
 
     /// Without a policy, the status of the daemon. With a policy, a report of limited age.
@@ -51,26 +41,20 @@ impl Readiness {
             return standard(langbot);
         }
         let fresh = Duration::from_secs(settings.policy.readiness_cache_sec);
-        let _one_at_a_time = self.probing.lock().await;
-        let revision = {
-            let last = self.last();
-            if let Some((seen, report)) = &last.report
-                && seen.elapsed() <= fresh
-            {
-                return report.clone();
-            }
-            last.revision
-        };
-        let report = self.strict(langbot, settings).await;
-        let mut last = self.last();
-        if last.revision == revision {
-            last.report = Some((Instant::now(), report.clone()));
+        let mut last = self.last.lock().await;
+        if let Some(cached) = &*last
+            && cached.revision == settings.revision
+            && cached.at.elapsed() <= fresh
+        {
+            return cached.report.clone();
         }
+        let report = self.strict(langbot, settings).await;
+        *last = Some(Cached {
+            revision: settings.revision,
+            at: Instant::now(),
+            report: report.clone(),
+        });
         report
-    }
-
-    fn last(&self) -> MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn require(
@@ -89,7 +73,7 @@ impl Readiness {
             .filter(|(_, holds)| **holds != true)
             .map(|(name, _)| name.as_str())
             .collect();
-        Err(not_ready(&format!(
+        Err(not_ready(format!(
             "Managed sandbox isolation is not ready (failed checks: {})",
             failed.join(", ")
         )))
@@ -97,9 +81,8 @@ impl Readiness {
 
     async fn strict(&self, langbot: &LangBot, settings: &Settings) -> Value {
         let local = settings.local.clone();
-        let workspace = tokio::task::spawn_blocking(move || local.managed_root())
-            .await
-            .unwrap_or_else(|_| Err(not_ready("Managed sandbox workspace cannot be checked")));
+        let failure = "Managed sandbox workspace cannot be checked";
+        let workspace = blocking(failure, move || local.managed_root()).await;
         let mut reason = settings.policy.error.clone();
         if let Err(error) = &workspace {
             reason = Some(error.message().to_owned());
@@ -111,7 +94,10 @@ impl Readiness {
         };
         let probe = probe.map_err(|error| reason = Some(error)).ok();
         let backend = langbot.backend();
-        let seen = Seen::new(engine.as_deref(), probe.as_ref());
+        let mechanisms = working_mechanisms(engine.as_deref(), probe.as_ref());
+        let has = |mechanism| mechanisms.contains(&mechanism);
+        let limited =
+            has(Mechanism::CpuLimit) && has(Mechanism::MemoryLimit) && has(Mechanism::PidsLimit);
         let soft = self.soft_storage;
         let available = probe.is_some() && backend.available;
         let mut checks = Map::new();
@@ -124,16 +110,16 @@ impl Readiness {
             ),
             ("workspace_mount", workspace.is_ok()),
             ("backend_available", available),
-            ("cgroup_v2", seen.cgroups()),
-            ("namespace_isolation", seen.has(Mechanism::PidNamespace)),
-            ("mount_isolation", seen.has(Mechanism::MountNamespace)),
-            ("network_isolation", seen.has(Mechanism::NetNamespace)),
+            ("cgroup_v2", limited),
+            ("namespace_isolation", has(Mechanism::PidNamespace)),
+            ("mount_isolation", has(Mechanism::MountNamespace)),
+            ("network_isolation", has(Mechanism::NetNamespace)),
             // A workspace on the file system of the host has no hard limit.
             ("hard_workspace_quota", soft),
             ("hard_read_only_mount_quota", soft),
             (
                 "bounded_ephemeral_storage",
-                soft || seen.has(Mechanism::DiskQuota),
+                soft || has(Mechanism::DiskQuota),
             ),
             ("inode_quota", soft),
             ("session_cap", settings.policy.max_sessions <= 1),
@@ -151,7 +137,7 @@ impl Readiness {
             "backend": {
                 "name": backend.name,
                 "available": available,
-                "details": seen.details(),
+                "details": { "mechanisms": mechanisms },
             },
             "checks": checks,
             "unsafe_soft_storage_limits": soft,
@@ -186,51 +172,20 @@ fn standard(langbot: &LangBot) -> Value {
 }
 
 /// Mechanisms of the backend that work on this host.
-struct Seen {
-    mechanisms: Vec<Mechanism>,
-}
-
-impl Seen {
-    fn new(engine: Option<&dyn Backend>, probe: Option<&Probe>) -> Self {
-        let (Some(engine), Some(probe)) = (engine, probe) else {
-            return Self {
-                mechanisms: Vec::new(),
-            };
-        };
-        let refused = |mechanism: Mechanism| {
-            probe.findings.iter().any(|finding| {
-                finding.mechanism == Some(mechanism)
-                    && !matches!(finding.outcome, Outcome::Works { .. })
-            })
-        };
-        let no_box = probe
-            .findings
-            .iter()
-            .any(|finding| matches!(finding.outcome, Outcome::Fatal { .. }));
-        let mechanisms = engine.capabilities().mechanisms;
-        Self {
-            mechanisms: mechanisms
-                .into_iter()
-                .filter(|mechanism| !no_box && !refused(*mechanism))
-                .collect(),
-        }
+fn working_mechanisms(engine: Option<&dyn Backend>, probe: Option<&Probe>) -> Vec<Mechanism> {
+    let (Some(engine), Some(probe)) = (engine, probe) else {
+        return Vec::new();
+    };
+    let is_fatal = |finding: &Finding| matches!(finding.outcome, Outcome::Fatal { .. });
+    if probe.findings.iter().any(is_fatal) {
+        return Vec::new();
     }
-
-    fn has(&self, mechanism: Mechanism) -> bool {
-        self.mechanisms.contains(&mechanism)
-    }
-
-    fn cgroups(&self) -> bool {
-        [
-            Mechanism::CpuLimit,
-            Mechanism::MemoryLimit,
-            Mechanism::PidsLimit,
-        ]
-        .into_iter()
-        .all(|limit| self.has(limit))
-    }
-
-    fn details(&self) -> Value {
-        json!({ "mechanisms": self.mechanisms })
-    }
+    let works = |mechanism: &Mechanism| {
+        probe.findings.iter().all(|finding| {
+            finding.mechanism != Some(*mechanism)
+                || matches!(finding.outcome, Outcome::Works { .. })
+        })
+    };
+    let mechanisms = engine.capabilities().mechanisms;
+    mechanisms.into_iter().filter(works).collect()
 }

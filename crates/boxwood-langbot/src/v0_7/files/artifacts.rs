@@ -10,91 +10,66 @@ use std::path::Path;
 use boxwood_api::{MountSpec, SpecRequest};
 use boxwood_session::Sessions;
 use data_encoding::HEXLOWER;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::ActionError;
-use crate::models::{MountProof, ValidSpec};
+use crate::error::internal;
+use crate::models::MountProof;
 use crate::params::is_lower_hex;
 
 const MAX_MANIFEST_BYTES: u64 = 4 * 1024 * 1024;
 const MAX_FILES: usize = 2048;
 const MAX_TOTAL_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Digest and manifest of an extra mount.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Artifact {
-    /// Index of the extra mount.
-    pub(crate) mount: usize,
-    pub(crate) proof: MountProof,
+/// Verifies the packages of a request whose mount path contains their digest. Those that are already mounted were
+/// verified before. Blocks: reads every file of the packages.
+pub(crate) fn verify_all(
+    request: &SpecRequest,
+    proofs: &[MountProof],
+    sessions: &Sessions,
+) -> Result<(), ActionError> {
+    let is_mounted = |mount| {
+        let existing = request.session_id.as_ref().map(|id| sessions.detail(id));
+        existing.is_some_and(|existing| {
+            existing.is_ok_and(|existing| existing.session.extra_mounts.contains(mount))
+        })
+    };
+    for (mount, proof) in request.extra_mounts.iter().zip(proofs) {
+        if proof.addresses(mount) && !is_mounted(mount) {
+            verify(mount, proof)?;
+        }
+    }
+    Ok(())
 }
 
-impl Artifact {
-    /// The digests and manifests of a request.
-    pub(crate) fn of(spec: &ValidSpec) -> Vec<Self> {
-        spec.mount_proofs
-            .iter()
-            .enumerate()
-            .filter(|(_, proof)| proof.content_digest.is_some() || proof.manifest_path.is_some())
-            .map(|(mount, proof)| Self {
-                mount,
-                proof: proof.clone(),
-            })
-            .collect()
-    }
+fn verify(mount: &MountSpec, proof: &MountProof) -> Result<(), ActionError> {
+    check(mount, proof)
+        .map_err(|why| internal(format!("Immutable artifact preparation failed: {why}")))
+}
 
-    /// Verifies packages whose path contains their digest. Those that are already mounted were verified before.
-    pub(crate) fn verify_unless_mounted(
-        &self,
-        request: &SpecRequest,
-        sessions: &Sessions,
-    ) -> Result<(), ActionError> {
-        let Some(mount) = request.extra_mounts.get(self.mount) else {
-            return Ok(());
-        };
-        if !self.proof.addresses(mount) {
-            return Ok(());
-        }
-        let existing = request.session_id.as_ref().map(|id| sessions.detail(id));
-        let mounted = existing.is_some_and(|existing| {
-            existing.is_ok_and(|existing| existing.session.extra_mounts.contains(mount))
+fn check(mount: &MountSpec, proof: &MountProof) -> Result<(), String> {
+    let (Some(expected), Some(manifest)) = (proof.hex(), &proof.manifest_path) else {
+        return Err("Artifact has no manifest".to_owned());
+    };
+    let manifest = Manifest::load(Path::new(manifest))?;
+    if manifest.digest() != expected {
+        return Err("Artifact manifest does not match content_digest".to_owned());
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = open(mount.host_path.as_str(), flags, Mode::empty())
+        .map_err(|error| format!("Artifact directory is unavailable: {error}"))?;
+    for file in &manifest.files {
+        let same = file.is_in(&root).unwrap_or_else(|error| {
+            tracing::debug!(path = file.path, %error, "failed to read a file of an artifact");
+            false
         });
-        if mounted { Ok(()) } else { self.verify(mount) }
-    }
-
-    /// Blocks: reads every file of the package.
-    pub(crate) fn verify(&self, mount: &MountSpec) -> Result<(), ActionError> {
-        let failed = |why: &str| {
-            ActionError::new(
-                "BoxError",
-                format!("Immutable artifact preparation failed: {why}"),
-            )
-        };
-        let (Some(expected), Some(manifest)) = (self.proof.hex(), &self.proof.manifest_path) else {
-            return Err(failed("Artifact has no manifest"));
-        };
-        let manifest = Manifest::load(Path::new(manifest)).map_err(|why| failed(&why))?;
-        if manifest.digest() != expected {
-            return Err(failed("Artifact manifest does not match content_digest"));
+        if !same {
+            return Err(format!("Artifact source changed: {}", file.path));
         }
-        let root = open(
-            mount.host_path.as_str(),
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(|error| failed(&format!("Artifact directory is unavailable: {error}")))?;
-        for file in &manifest.files {
-            let same = file.is_in(&root).map_err(|error| {
-                tracing::debug!(path = file.path, %error, "failed to read a file of an artifact");
-                failed(&format!("Artifact source changed: {}", file.path))
-            })?;
-            if !same {
-                return Err(failed(&format!("Artifact source changed: {}", file.path)));
-            }
-        }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The files of a package. Its digest is that of its JSON, which requires the fields in alphabetical order.
@@ -144,34 +119,22 @@ impl Manifest {
     fn fault(&self) -> Option<&'static str> {
         let mut paths = HashSet::new();
         let mut files = self.files.iter();
-        let total = files.try_fold(0_u64, |total, file| total.checked_add(file.size));
-        let safe = |file: &Listed| is_safe(&file.path);
-        let hashed = |file: &Listed| file.sha256.len() == 64 && is_lower_hex(&file.sha256);
-        let rules = [
-            (
-                self.algorithm == "sha256-tree-v1",
-                "uses an unsupported algorithm",
-            ),
-            (self.files.len() <= MAX_FILES, "contains too many files"),
-            (
-                self.files
-                    .iter()
-                    .all(|file| safe(file) && paths.insert(&file.path)),
-                "contains an unsafe path",
-            ),
-            (
-                self.files.iter().all(hashed),
-                "contains an invalid file digest",
-            ),
-            (
-                total == Some(self.total_bytes) && self.total_bytes <= MAX_TOTAL_BYTES,
-                "contains an invalid total size",
-            ),
-        ];
-        rules
-            .into_iter()
-            .find(|(holds, _)| !holds)
-            .map(|(_, fault)| fault)
+        let mut sizes = self.files.iter().map(|file| file.size);
+        let total = sizes.try_fold(0_u64, u64::checked_add);
+        let is_hashed = |file: &Listed| file.sha256.len() == 64 && is_lower_hex(&file.sha256);
+        if self.algorithm != "sha256-tree-v1" {
+            Some("uses an unsupported algorithm")
+        } else if self.files.len() > MAX_FILES {
+            Some("contains too many files")
+        } else if !files.all(|file| is_safe(&file.path) && paths.insert(&file.path)) {
+            Some("contains an unsafe path")
+        } else if !self.files.iter().all(is_hashed) {
+            Some("contains an invalid file digest")
+        } else if total != Some(self.total_bytes) || self.total_bytes > MAX_TOTAL_BYTES {
+            Some("contains an invalid total size")
+        } else {
+            None
+        }
     }
 
     fn digest(&self) -> String {
@@ -191,24 +154,21 @@ impl Listed {
             Mode::empty(),
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
         )?;
-        let stat = fstat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
-            || u64::try_from(stat.st_size) != Ok(self.size)
-        {
+        let file = File::from(file);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || metadata.len() != self.size {
             return Ok(false);
         }
         let mut digest = Sha256::new();
-        let mut rest = File::from(file).take(self.size + 1);
-        let mut piece = vec![0; 256 * 1024];
-        let mut length = 0;
+        let mut content = file.take(self.size + 1);
+        let (mut piece, mut length) = (vec![0; 256 * 1024], 0);
         loop {
-            match rest.read(&mut piece)? {
-                0 => break,
-                read => {
-                    digest.update(&piece[..read]);
-                    length += read as u64;
-                }
+            let read = content.read(&mut piece)?;
+            if read == 0 {
+                break;
             }
+            digest.update(&piece[..read]);
+            length += read as u64;
         }
         Ok(length == self.size && HEXLOWER.encode(&digest.finalize()) == self.sha256)
     }
@@ -264,20 +224,17 @@ mod tests {
 
         fn verify(&self, digest: &str) -> Result<(), String> {
             let manifest = self.dir.path().join("manifest.json");
-            let artifact = Artifact {
-                mount: 0,
-                proof: MountProof {
-                    content_digest: Some(format!("sha256:{digest}")),
-                    manifest_path: Some(manifest.display().to_string()),
-                },
+            let proof = MountProof {
+                content_digest: Some(format!("sha256:{digest}")),
+                manifest_path: Some(manifest.display().to_string()),
             };
             let mount = MountSpec {
                 host_path: self.tree().display().to_string(),
                 mount_path: format!("{ARTIFACT_ROOT}/{digest}"),
                 mode: MountMode::Ro,
             };
-            assert!(artifact.proof.addresses(&mount));
-            artifact.verify(&mount).map_err(|error| error.to_string())
+            assert!(proof.addresses(&mount));
+            verify(&mount, &proof).map_err(|error| error.to_string())
         }
     }
 

@@ -4,12 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
-use boxwood_policy::Denial;
+use boxwood_policy::{Origin, PolicyRules, check_place};
 use rustix::fs::{Access, access};
 use serde_json::{Map, Value};
 
 use crate::ActionError;
-use crate::v0_7::admission::grants::denied;
+use crate::error::{denied, not_ready};
 use crate::v0_7::placement::Workspace;
 use boxwood_skills::real_path;
 
@@ -65,11 +65,8 @@ impl LocalDirs {
             .collect()
     }
 
-    /// Creates the default workspace if it is missing and `check` allows it. Blocks.
-    pub(crate) fn ensure_default_workspace(
-        &self,
-        check: impl FnOnce(&Path, &Path) -> Result<(), Denial>,
-    ) -> Result<(), ActionError> {
+    /// Creates the default workspace if it is missing and policy allows it. Blocks.
+    pub(crate) fn ensure_default_workspace(&self, rules: &PolicyRules) -> Result<(), ActionError> {
         let Some(given) = &self.default_workspace else {
             return Ok(());
         };
@@ -96,7 +93,8 @@ impl LocalDirs {
                 roots.join(", ")
             ));
         }
-        check(given, &path)?;
+        let (field, given) = ("box.local.default_workspace", given.display().to_string());
+        check_place(field, &given, &path, Origin::LangBotPlatform, rules)?;
         std::fs::create_dir_all(&path).or_else(|error| {
             tracing::warn!(path = %path.display(), %error, "failed to create the default workspace");
             refuse("cannot be created on the Box runtime host")
@@ -156,10 +154,6 @@ impl LocalDirs {
     }
 }
 
-pub(crate) fn not_ready(text: &str) -> ActionError {
-    ActionError::new("BoxReadinessError", text)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -208,7 +202,8 @@ mod tests {
         let root = dir.path().canonicalize().expect("real");
         let good = local(&json!({"host_root": "box"}), &root);
         assert!(good.managed_root().is_err());
-        good.ensure_default_workspace(|_, _| Ok(())).expect("made");
+        good.ensure_default_workspace(&PolicyRules::default())
+            .expect("made");
         assert_eq!(
             good.managed_root().expect("ready"),
             root.join("box/default")
@@ -218,7 +213,7 @@ mod tests {
             &root,
         );
         let error = outside
-            .ensure_default_workspace(|_, _| Ok(()))
+            .ensure_default_workspace(&PolicyRules::default())
             .expect_err("outside");
         assert!(
             error.message().contains("is outside allowed_mount_roots"),
@@ -230,7 +225,10 @@ mod tests {
             &json!({"host_root": ".", "default_workspace": "file"}),
             &root,
         );
-        assert!(file.ensure_default_workspace(|_, _| Ok(())).is_err());
+        assert!(
+            file.ensure_default_workspace(&PolicyRules::default())
+                .is_err()
+        );
     }
 
     #[test]
@@ -238,7 +236,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().canonicalize().expect("real");
         let local = local(&json!({"host_root": "box"}), &root);
-        local.ensure_default_workspace(|_, _| Ok(())).expect("made");
+        local
+            .ensure_default_workspace(&PolicyRules::default())
+            .expect("made");
         let workspace = Workspace::new("platform", "w");
         let path = local.make_workspace(workspace).expect("made");
         assert!(path.is_dir() && path.starts_with(root.join("box/default/tenants")));

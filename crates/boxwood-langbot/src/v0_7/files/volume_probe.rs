@@ -1,58 +1,56 @@
 //! Verifies that LangBot and the daemon share a directory: LangBot writes a small file, the daemon returns its digest.
 
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use data_encoding::HEXLOWER;
-use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
+use rustix::fs::{Mode, OFlags, open, openat};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::local_dirs::not_ready;
 use crate::ActionError;
+use crate::error::not_ready;
 use crate::params::{is_lower_hex, is_python_space};
 
 const PREFIX: &str = ".langbot-box-volume-probe-";
-const MAX_BYTES: usize = 1024;
+const MAX_BYTES: u64 = 1024;
 
 /// Blocks. Symlinks are not followed.
 pub(crate) fn verify(root: &Path, name: &str) -> Result<Value, ActionError> {
-    let unreadable = |error: &dyn std::fmt::Display| {
+    let unreadable = |error: io::Error| {
         tracing::debug!(%error, "failed to read the probe file of the shared workspace");
         not_ready("Box Runtime cannot read the Core shared Workspace probe")
     };
-    let directory = open(
-        root,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(|error| unreadable(&error))?;
-    // Non-blocking, in case it is a FIFO.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let marker =
-        openat(&directory, name, flags, Mode::empty()).map_err(|error| unreadable(&error))?;
-    let stat = fstat(&marker).map_err(|error| unreadable(&error))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    let marker = open_marker(root, name).map_err(unreadable)?;
+    let metadata = marker.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
         return Err(not_ready(
             "Box shared Workspace probe is not a regular file",
         ));
     }
-    let size = usize::try_from(stat.st_size).unwrap_or(usize::MAX);
+    let size = metadata.len();
     if size == 0 || size > MAX_BYTES {
         return Err(not_ready("Box shared Workspace probe has an invalid size"));
     }
-    let mut bytes = Vec::with_capacity(size);
-    std::fs::File::from(marker)
-        .take(MAX_BYTES as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| unreadable(&error))?;
-    if bytes.len() != size {
+    let mut bytes = Vec::new();
+    let mut content = marker.take(MAX_BYTES + 1);
+    content.read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 != size {
         return Err(not_ready(
             "Box shared Workspace probe changed while being verified",
         ));
     }
     let digest = HEXLOWER.encode(&Sha256::digest(&bytes));
     Ok(json!({ "marker_name": name, "sha256": digest, "size": size }))
+}
+
+fn open_marker(root: &Path, name: &str) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = open(root, flags | OFlags::DIRECTORY, Mode::empty())?;
+    // Non-blocking, in case it is a FIFO.
+    let flags = flags | OFlags::NONBLOCK;
+    Ok(openat(&directory, name, flags, Mode::empty())?.into())
 }
 
 /// Checks the name of a probe file.
@@ -73,6 +71,8 @@ pub(crate) fn name(given: Option<&Value>) -> Result<&str, ActionError> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::FileType;
+
     use super::*;
 
     fn good_name() -> String {

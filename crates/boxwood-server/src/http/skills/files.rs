@@ -8,10 +8,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use boxwood_api::{
-    DeletedFile, ErrorBody, MoveSkillFileRequest, MovedSkillFile, SkillFile, SkillFileList,
-    WrittenSkillFile,
+    DeletedFile, ErrorBody, MoveSkillFileRequest, MovedSkillFile, SkillFileList, WrittenSkillFile,
 };
-use boxwood_skills::{FileItem, SkillError, SkillStore};
+use boxwood_skills::{SkillError, SkillStore};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use utoipa::IntoParams;
@@ -61,20 +60,9 @@ pub(crate) async fn list(
     .await?;
     Ok(json::ok(&SkillFileList {
         path: found.base_path,
-        entries: found.entries.into_iter().map(entry).collect(),
+        entries: found.entries,
         truncated: found.truncated,
     }))
-}
-
-fn entry(item: FileItem) -> SkillFile {
-    SkillFile {
-        path: item.path,
-        name: item.name,
-        is_dir: item.is_dir,
-        size: item.size,
-        is_symlink: item.is_symlink,
-        executable: item.executable,
-    }
 }
 
 #[utoipa::path(get, path = "/v1/skills/{name}/files/{*path}", tag = "skills", operation_id = "read_skill_file",

@@ -104,7 +104,7 @@ fn a_bomb_by_count_is_refused() {
 }
 
 #[test]
-fn a_size_that_lies_is_refused() {
+fn a_wrong_declared_size_is_refused() {
     let mut small = deflated_zeroes("zeroes", 1 << 20);
     small.size = 10;
     assert!(matches!(

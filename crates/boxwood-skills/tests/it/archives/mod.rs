@@ -91,7 +91,7 @@ fn a_broken_skill_in_an_archive_is_refused_before_it_is_installed() {
 }
 
 #[test]
-fn what_a_crash_left_behind_is_not_listed() {
+fn leftovers_of_a_crash_are_not_listed() {
     let fixture = Fixture::new();
     fixture.put(
         ".boxwood-staging-0123456789abcdef/x/SKILL.md",
@@ -128,7 +128,7 @@ fn an_export_can_be_installed_again() {
 
 /// As many as fit into one message of a client.
 #[test]
-fn a_million_wishes_cost_no_more_than_reading_them() {
+fn a_million_selected_paths_are_handled_quickly() {
     let fixture = Fixture::new();
     let bytes = archive(&[
         stored("a/SKILL.md", skill_md("a")),
