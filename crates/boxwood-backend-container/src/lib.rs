@@ -68,7 +68,7 @@ impl ContainerBackend {
         Self {
             shared: Arc::new(Shared {
                 cleanup: Cleanup::new(cli.clone(), owner.clone()),
-                images: EngineImages::new(cli.clone(), &settings, host.state_dir()),
+                images: EngineImages::new(cli.clone(), &settings, &host.state_dir),
                 host,
                 settings,
                 cli,

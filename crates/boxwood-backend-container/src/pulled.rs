@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use boxwood_api::ImageName;
+use boxwood_local::lock;
 
 /// One name per line. If the file cannot be read or written, images are missing from the list and are not
 /// removed.
@@ -45,7 +46,7 @@ impl PulledImages {
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeSet<String>)) {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = lock(&self.changing);
         let mut names = self.names();
         change(&mut names);
         let text: String = names

@@ -98,7 +98,7 @@ async fn clear(shared: &Shared, name: &str, failed: Failed) -> Failed {
         failed => failed,
     };
     if matches!(&failed, Failed::Engine(error) if error.engine_is_unavailable()) {
-        shared.cleanup.remove_unconfirmed(name);
+        shared.cleanup.remove_later(name);
     } else if let Err(error) = shared.cleanup.remove(name).await {
         tracing::warn!(%error, name, "failed to remove the container of a failed start");
     }

@@ -1,11 +1,12 @@
 //! A pool of prewarmed boxes.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use boxwood_local::lock;
 use boxwood_policy::BoxUser;
 
-use crate::Shared;
+use crate::NativeBackend;
 use crate::prewarmed::Prewarmed;
 
 pub(crate) struct Pool {
@@ -35,33 +36,33 @@ impl Pool {
     }
 
     /// Takes a prewarmed box for `user`, if there is one, and refills the pool in the background.
-    pub(crate) fn take(&self, shared: &Arc<Shared>, user: BoxUser) -> Option<Prewarmed> {
+    pub(crate) fn take(&self, backend: &NativeBackend, user: BoxUser) -> Option<Prewarmed> {
         let prewarmed = {
-            let mut boxes = self.lock();
+            let mut boxes = lock(&self.boxes);
             let at = boxes.iter().position(|prewarmed| prewarmed.user == user);
             at.map(|at| boxes.swap_remove(at))
         };
-        self.fill(shared);
+        self.fill(backend);
         prewarmed
     }
 
     /// Starts filling the pool unless it is being filled already.
-    pub(crate) fn fill(&self, shared: &Arc<Shared>) {
+    pub(crate) fn fill(&self, backend: &NativeBackend) {
         if self.size == 0
             || self.closed.load(Ordering::Acquire)
-            || self.lock().len() >= self.size
+            || lock(&self.boxes).len() >= self.size
             || self.filling.swap(true, Ordering::AcqRel)
         {
             return;
         }
-        let shared = Arc::clone(shared);
+        let backend = backend.clone();
         tokio::spawn(async move {
-            let pool = &shared.pool;
+            let pool = &backend.pool;
             let filling = Filling(&pool.filling);
-            while pool.lock().len() < pool.size && !pool.closed.load(Ordering::Acquire) {
-                shared.host.last_activity.wait_until_quiet().await;
-                match Prewarmed::make(&shared, BoxUser::Box).await {
-                    Ok(prewarmed) => pool.lock().push(prewarmed),
+            while lock(&pool.boxes).len() < pool.size && !pool.closed.load(Ordering::Acquire) {
+                backend.host.last_activity.wait_until_quiet().await;
+                match Prewarmed::make(&backend, BoxUser::Box).await {
+                    Ok(prewarmed) => lock(&pool.boxes).push(prewarmed),
                     Err(error) => {
                         // The next start creates its own box and reports the error.
                         tracing::warn!(%error, "failed to create a prewarmed box");
@@ -80,15 +81,11 @@ impl Pool {
         while self.filling.load(Ordering::Acquire) {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
-        let boxes = std::mem::take(&mut *self.lock());
+        let boxes = std::mem::take(&mut *lock(&self.boxes));
         for prewarmed in boxes {
             if let Err(error) = prewarmed.resources.clear().await {
                 tracing::warn!(%error, "failed to remove a prewarmed box");
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Prewarmed>> {
-        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,11 +9,11 @@ use boxwood_local::{BoxResources, ImageLease, idmapped_image, same_path};
 use boxwood_policy::{AdmittedSpec, Image, OpenedPath};
 use rustix::fs::{Mode, OFlags};
 
-use crate::Shared;
+use crate::NativeBackend;
 
 /// The root of the box. Blocks for a few system calls.
 pub(crate) fn root(
-    shared: &Shared,
+    backend: &NativeBackend,
     spec: &AdmittedSpec,
     resources: &BoxResources,
     leased: Option<ImageLease>,
@@ -29,18 +29,18 @@ pub(crate) fn root(
             opened
         }
     };
-    image_source(shared, &opened, resources, fds).map(RootPlan::Directory)
+    image_source(backend, &opened, resources, fds).map(RootPlan::Directory)
 }
 
 /// Finds the image in the store if the spec names one. The box keeps the lease.
 pub(crate) fn stored_image(
-    shared: &Shared,
+    backend: &NativeBackend,
     spec: &AdmittedSpec,
 ) -> Result<Option<ImageLease>, StartError> {
     let Image::Named(name) = spec.image() else {
         return Ok(None);
     };
-    match shared.images.find(name) {
+    match backend.images.find(name) {
         Ok(Some(lease)) => Ok(Some(lease)),
         Ok(None) => Err(unknown_image(name)),
         Err(source) => Err(step(format!("open image `{name}`"))(source)),
@@ -87,12 +87,12 @@ fn open_image(name: &str, path: &std::path::Path) -> Result<OpenedPath, StartErr
 }
 
 fn image_source(
-    shared: &Shared,
+    backend: &NativeBackend,
     image: &OpenedPath,
     resources: &BoxResources,
     fds: &mut Vec<OwnedFd>,
 ) -> Result<MountSource, StartError> {
-    if !shared.host.mapping.is_root() {
+    if !backend.host.mapping.is_root() {
         return same_path(image, fds);
     }
     let tree = idmapped_image(image, resources.init)

@@ -4,13 +4,13 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use boxwood_backend::{BoxFuture, StartError, start_step as step};
 use boxwood_init::ENTER;
 use boxwood_local::{
-    BackendState, BootstrapDir, BoxIds, InitConnection, LocalHost, async_fd, program,
+    BackendState, BootstrapDir, BoxIds, InitConnection, LocalHost, async_fd, lock, program,
 };
 use boxwood_sys::procfs;
 use rustix::fs::{Mode, OFlags};
@@ -55,16 +55,12 @@ impl Jail {
             process: Mutex::new(Some(process)),
         })
     }
-
-    fn process(&self) -> MutexGuard<'_, Option<NsjailProcess>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl BackendState for Jail {
     fn remove(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
-            let process = self.process().take();
+            let process = lock(&self.process).take();
             match process {
                 Some(NsjailProcess::Child(mut process)) => end(&mut process).await,
                 Some(NsjailProcess::Found(pidfd)) => end_found(&pidfd).await,
@@ -78,7 +74,7 @@ impl BackendState for Jail {
     }
 
     fn detach(&self) {
-        if let Some(NsjailProcess::Child(process)) = self.process().take() {
+        if let Some(NsjailProcess::Child(process)) = lock(&self.process).take() {
             // Dropping it would kill nsjail and the box.
             std::mem::forget(process);
         }

@@ -1,34 +1,33 @@
 //! Probes the host by starting a box: what works, what is missing, and how to fix it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_backend::{Finding, Outcome, Probe, ProbeError, StartError, StartRecorder};
 use boxwood_local::{chain, probe_box, probe_host};
 use tokio::process::Command;
 
-use crate::{Shared, program, start};
+use crate::{NsjailBackend, program, start};
 
 /// For `nsjail --help`.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
-    let mut findings = vec![privileges(&shared), nsjail(&shared).await];
+pub(crate) async fn probe(backend: NsjailBackend) -> Result<Probe, ProbeError> {
+    let mut findings = vec![privileges(&backend), nsjail(&backend).await];
     let fatal = |finding: &Finding| matches!(finding.outcome, Outcome::Fatal { .. });
     // Without either of them no box can start; one reason is enough.
     if !findings.iter().any(fatal) {
-        findings.extend(probe_host(&shared.host));
-        let start = |spec| start::start(Arc::clone(&shared), spec, StartRecorder::none());
+        findings.extend(probe_host(&backend.host));
+        let start = |spec| start::start(backend.clone(), spec, StartRecorder::none());
         findings.extend(probe_box(start).await);
     }
     Ok(Probe { findings })
 }
 
-fn privileges(shared: &Shared) -> Finding {
+fn privileges(backend: &NsjailBackend) -> Finding {
     Finding {
         name: "root",
         mechanism: None,
-        outcome: match start::unavailable(shared) {
+        outcome: match start::unavailable(backend) {
             None => Outcome::Works {
                 detail: "every jail has its own range of uids".to_owned(),
             },
@@ -38,13 +37,13 @@ fn privileges(shared: &Shared) -> Finding {
     }
 }
 
-async fn nsjail(shared: &Shared) -> Finding {
+async fn nsjail(backend: &NsjailBackend) -> Finding {
     Finding {
         name: "nsjail",
         mechanism: None,
-        outcome: match run_help(shared).await {
+        outcome: match run_help(backend).await {
             Ok(()) => Outcome::Works {
-                detail: format!("`{}` runs", shared.settings.program.display()),
+                detail: format!("`{}` runs", backend.settings.program.display()),
             },
             Err(error) => fatal(&error),
         },
@@ -60,8 +59,8 @@ fn fatal(error: &StartError) -> Outcome {
 }
 
 /// Checks that the program runs and has the options that are used.
-async fn run_help(shared: &Shared) -> Result<(), StartError> {
-    let nsjail = program::find(&shared.settings.program)?;
+async fn run_help(backend: &NsjailBackend) -> Result<(), StartError> {
+    let nsjail = program::find(&backend.settings.program)?;
     let help = Command::new(&nsjail)
         .arg("--help")
         .env_clear()

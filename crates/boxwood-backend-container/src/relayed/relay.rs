@@ -16,7 +16,7 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::streams::Streams;
@@ -34,9 +34,10 @@ const SILENCE: Duration = Duration::from_secs(45);
 
 /// A handle to the relay, which runs until its connection ends.
 pub(super) struct Relay {
-    resized: Arc<Notify>,
-    /// Stderr of the engine's client, once it has exited.
-    message: watch::Receiver<Option<String>>,
+    /// To be notified after a terminal was resized.
+    pub(super) resized: Arc<Notify>,
+    /// Receives stderr of the engine's client, once it has exited.
+    message: oneshot::Receiver<String>,
 }
 
 impl Relay {
@@ -44,21 +45,18 @@ impl Relay {
     pub(super) fn begin(
         mut engine: Child,
         channel: Channel,
-    ) -> io::Result<(Arc<Self>, oneshot::Receiver<Facts>)> {
+    ) -> io::Result<(Self, oneshot::Receiver<Facts>)> {
         let missing = || io::Error::other("the engine's client has no streams");
         let input = engine.stdin.take().ok_or_else(missing)?;
         let output = engine.stdout.take().ok_or_else(missing)?;
         let stderr = engine.stderr.take();
         let channel = AsyncChannel::new(channel)?;
-        let (message_sender, message) = watch::channel(None);
-        let relay = Arc::new(Self {
-            resized: Arc::default(),
-            message,
-        });
+        let (message_sender, message) = oneshot::channel();
+        let resized = Arc::<Notify>::default();
         let (facts_sender, facts) = oneshot::channel();
         let (frames, leaving) = mpsc::channel(QUEUE);
         let work = Work {
-            relay: Arc::clone(&relay),
+            resized: Arc::clone(&resized),
             streams: Streams::new(frames.clone()),
             frames,
             channel,
@@ -70,29 +68,20 @@ impl Relay {
             let _ = engine.start_kill();
             let _ = engine.wait().await;
             let message = message.await.ok().and_then(Result::ok);
-            message_sender.send_replace(Some(message.unwrap_or_default()));
+            // Read only after a failed start.
+            let _ = message_sender.send(message.unwrap_or_default());
         });
-        Ok((relay, facts))
-    }
-
-    /// To be notified after a terminal was resized.
-    pub(super) fn resized(&self) -> Arc<Notify> {
-        Arc::clone(&self.resized)
+        Ok((Self { resized, message }, facts))
     }
 
     /// Stderr of the engine's client, after it has exited.
-    pub(super) async fn last_output(&self) -> String {
-        let mut message = self.message.clone();
-        let message = message.wait_for(Option::is_some).await;
-        message
-            .ok()
-            .and_then(|message| message.clone())
-            .unwrap_or_default()
+    pub(super) async fn last_output(self) -> String {
+        self.message.await.unwrap_or_default()
     }
 }
 
 struct Work {
-    relay: Arc<Relay>,
+    resized: Arc<Notify>,
     streams: Streams,
     frames: mpsc::Sender<Frame>,
     channel: AsyncChannel,
@@ -206,7 +195,8 @@ impl Work {
             let mut open = Vec::new();
             let mut carried = Vec::with_capacity(fds.len());
             for (place, fd) in fds.into_iter().enumerate() {
-                carried.push(match kind(&message, place) {
+                let kind = kind(&message, place);
+                carried.push(match kind {
                     Kind::Input => Attachment::Input { stream: next },
                     Kind::Output => Attachment::Output { stream: next },
                     Kind::File => {
@@ -215,7 +205,7 @@ impl Work {
                         continue;
                     }
                 });
-                open.push((kind(&message, place), next, fd));
+                open.push((kind, next, fd));
                 // Numbers are reused after two billion streams.
                 next = (next + 1) & (boxwood_init::FIRST_TERMINAL - 1);
             }
@@ -239,7 +229,7 @@ impl Work {
 
     async fn send_sizes(&self) -> io::Result<()> {
         loop {
-            self.relay.resized.notified().await;
+            self.resized.notified().await;
             for frame in self.streams.resized() {
                 self.frames.send(frame).await.map_err(io::Error::other)?;
             }

@@ -45,7 +45,7 @@ pub(crate) async fn start(
     match configured {
         Ok(local) => Ok(Arc::new(local.relayed(Relayed {
             terminals: has_terminals(&shared.settings),
-            resized: relay.resized(),
+            resized: relay.resized,
         }))),
         Err(error) => {
             resources.kill();
@@ -108,7 +108,7 @@ async fn declares_volumes(shared: &Shared, image: &ImageName) -> Result<bool, Fa
 type Attached = (
     Arc<BoxResources>,
     Channel,
-    Arc<Relay>,
+    Relay,
     tokio::sync::oneshot::Receiver<Facts>,
 );
 

@@ -98,25 +98,22 @@ impl Group {
     /// Reclaims memory of a frozen box: page cache, and pages that can be swapped. Slow, so it runs on a
     /// blocking thread. Returns the number of bytes.
     pub(crate) fn reclaim_memory(&self) -> u64 {
-        let Some((version, path)) = &self.memory else {
+        let Some(place) = &self.memory else {
             return 0;
         };
-        let (usage, file) = match version {
-            Version::V1 => ("memory.usage_in_bytes", "memory.force_empty"),
-            Version::V2 => ("memory.current", "memory.reclaim"),
-        };
         let used = || {
-            let text = fs::read_to_string(path.join(usage)).unwrap_or_default();
+            let file = place.file("memory.usage_in_bytes", "memory.current");
+            let text = fs::read_to_string(file).unwrap_or_default();
             text.trim().parse::<u64>().unwrap_or(0)
         };
         let before = used();
-        let wanted = match version {
+        let wanted = match place.version {
             Version::V1 => "0".to_owned(),
             Version::V2 => before.to_string(),
         };
         // The kernel returns an error if it reclaimed less than requested, which is common. Older
         // kernels do not have the file.
-        let _ = fs::write(path.join(file), wanted);
+        let _ = fs::write(place.file("memory.force_empty", "memory.reclaim"), wanted);
         before.saturating_sub(used())
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Version;
+use super::{Hierarchy, Version};
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mounts {
@@ -57,10 +57,6 @@ struct Membership {
 }
 
 impl Membership {
-    fn read(pid: i32) -> io::Result<Self> {
-        fs::read_to_string(format!("/proc/{pid}/cgroup")).map(|text| Self::parse(&text))
-    }
-
     fn parse(text: &str) -> Self {
         let mut found = Self::default();
         for line in text.lines() {
@@ -91,16 +87,17 @@ impl ProcessCgroups {
     pub(super) fn of(pid: i32) -> io::Result<Self> {
         Ok(Self {
             mounts: Mounts::read()?,
-            membership: Membership::read(pid)?,
+            membership: Membership::parse(&fs::read_to_string(format!("/proc/{pid}/cgroup"))?),
         })
     }
 
-    pub(super) fn v1(&self, controller: &str) -> Option<(Version, PathBuf)> {
+    pub(super) fn v1(&self, controller: &str) -> Option<Hierarchy> {
         let mount = self.mounts.v1.get(controller)?;
-        Some((
-            Version::V1,
-            below(mount, self.membership.v1.get(controller)?)?,
-        ))
+        let path = below(mount, self.membership.v1.get(controller)?)?;
+        Some(Hierarchy {
+            version: Version::V1,
+            path,
+        })
     }
 
     pub(super) fn v2(&self) -> Option<PathBuf> {

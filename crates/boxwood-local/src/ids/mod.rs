@@ -141,13 +141,9 @@ impl BoxIds {
 
     /// Returns true if uid 0 of the box is uid 0 of the host.
     pub fn is_hosts_own(&self) -> bool {
-        let Identity {
-            init_uid,
-            command_uid,
-            ..
-        } = self.identity;
+        let inside = self.identity;
         // Both are compared because a user's own namespace may map one of them to itself by chance.
-        (self.init_uid, self.command_uid) == (init_uid, command_uid)
+        (self.init_uid, self.command_uid) == (inside.init_uid, inside.command_uid)
     }
 
     /// Owner for files of the box's commands; `None` if that is the daemon's own user.

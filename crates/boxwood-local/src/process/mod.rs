@@ -6,44 +6,29 @@ pub(crate) mod streams;
 pub(crate) mod terminal;
 
 use std::io;
-use std::sync::Arc;
 
 use boxwood_backend::{
     BoxFuture, ControlError, Exit, ExitStatus, ProcessControl, Scope, TerminalSize,
 };
 use boxwood_init::{Ended, KillScope, ToInit};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use tokio::sync::watch;
 
-use crate::adopt::kept::KeepGuard;
 use crate::cgroup::Counters;
-use crate::process::streams::GroupGuard;
 use crate::process::terminal::Terminal;
-use crate::sandbox::link::Link;
+use crate::sandbox::link::Spawned;
 
 pub(crate) struct Control {
-    pub(crate) id: u64,
-    pub(crate) link: Arc<Link>,
-    pub(crate) exit: watch::Receiver<Option<Exit>>,
-    pub(crate) group: GroupGuard,
+    pub(crate) program: Spawned,
     pub(crate) terminal: Option<Terminal>,
-    /// Makes init release the program when the last handle is dropped.
-    pub(crate) _keep_guard: Option<Arc<KeepGuard>>,
 }
 
 impl ProcessControl for Control {
     fn wait(&self) -> BoxFuture<'_, Exit> {
-        let mut exit = self.exit.clone();
+        let mut exit = self.program.exit.clone();
         Box::pin(async move {
-            match exit
-                .wait_for(Option::is_some)
-                .await
-                .map(|exit| exit.clone())
-            {
-                Ok(Some(exit)) => exit,
-                // The box ended without reporting this program.
-                Ok(None) | Err(_) => gone(),
-            }
+            let exit = exit.wait_for(Option::is_some).await;
+            // On error the box ended without reporting this program.
+            exit.ok().and_then(|exit| exit.clone()).unwrap_or_else(gone)
         })
     }
 
@@ -53,9 +38,9 @@ impl ProcessControl for Control {
             if scope == Scope::Tree
                 && let Some(sent) = self.signal_group(named)
             {
-                return sent.map_err(|error| self.group.resources().control_failed(error));
+                return sent.map_err(|error| self.program.group.resources().control_failed(error));
             }
-            if self.exit.borrow().is_some() {
+            if self.program.exit.borrow().is_some() {
                 return Err(ControlError::Ended);
             }
             let scope = match scope {
@@ -63,11 +48,12 @@ impl ProcessControl for Control {
                 Scope::Tree => KillScope::Tree,
             };
             let message = ToInit::Signal {
-                id: self.id,
+                id: self.program.id,
                 signal,
                 scope,
             };
-            self.link
+            self.program
+                .link
                 .send(&message, &[])
                 .await
                 .map_err(|_| ControlError::Gone)
@@ -77,7 +63,7 @@ impl ProcessControl for Control {
     fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
         let terminal = self.terminal.as_ref().ok_or(ControlError::NoTerminal)?;
         terminal.resize(size).map_err(ControlError::Io)?;
-        if let Some(resized) = self.link.resized.get() {
+        if let Some(resized) = self.program.link.resized.get() {
             resized.notify_one();
         }
         Ok(())
@@ -87,7 +73,7 @@ impl ProcessControl for Control {
 impl Control {
     /// Signals every process in the program's cgroup; `None` if it has no cgroup.
     fn signal_group(&self, signal: Signal) -> Option<io::Result<()>> {
-        self.group.with(|group| {
+        self.program.group.with(|group| {
             if signal == Signal::KILL {
                 return group.kill();
             }
@@ -118,21 +104,16 @@ pub(crate) fn gone() -> Exit {
 
 /// Combines init's report with the counters of the box's cgroup.
 pub(crate) fn exit(ended: Ended, before: Counters, after: Counters) -> Exit {
-    let Ended {
-        status,
-        denied_syscall,
-        disk_full,
-    } = ended;
     // As encoded by `wait`: the low seven bits are the signal, the second byte is the exit code.
-    let status = match status & 0x7f {
-        0 => ExitStatus::Code((status >> 8) & 0xff),
+    let status = match ended.status & 0x7f {
+        0 => ExitStatus::Code((ended.status >> 8) & 0xff),
         signal => ExitStatus::Signal(signal),
     };
     Exit {
         status,
         oom: after.oom > before.oom,
         pids_limit: after.pids > before.pids,
-        disk_full,
-        denied_syscall,
+        disk_full: ended.disk_full,
+        denied_syscall: ended.denied_syscall,
     }
 }

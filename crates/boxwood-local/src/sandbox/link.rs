@@ -76,29 +76,21 @@ pub(crate) struct Spawned {
     pub(crate) exit: watch::Receiver<Option<Exit>>,
     pub(crate) group: GroupGuard,
     pub(crate) terminal: Option<OwnedFd>,
-    /// Set if init keeps the program for the next daemon.
+    /// Set if init keeps the program for the next daemon, until the last handle is dropped.
     pub(crate) kept: Option<(StreamIndexes, Arc<KeepGuard>)>,
 }
 
 impl Spawned {
     /// Builds the process handle for the layers above, with our ends of the streams. `None` for a terminal.
-    pub(crate) fn into_process(self, streams: Option<Streams>) -> io::Result<Process> {
-        let Self {
-            id,
-            link,
-            exit,
-            group,
-            terminal,
-            kept,
-        } = self;
-        let keep_guard = kept.map(|(_, keep_guard)| keep_guard);
-        let terminal = match (&streams, terminal) {
+    pub(crate) fn into_process(mut self, streams: Option<Streams>) -> io::Result<Process> {
+        let terminal = match (&streams, self.terminal.take()) {
             (None, Some(master)) => Some(Terminal::new(master)?),
             _ => None,
         };
+        let keep_guard = self.kept.as_ref().map(|(_, keep_guard)| keep_guard);
         let streams = match (streams, &terminal) {
             (Some(streams), _) => streams,
-            (None, Some(terminal)) => Streams::of_terminal(terminal, keep_guard.as_ref()),
+            (None, Some(terminal)) => Streams::of_terminal(terminal, keep_guard),
             // The box ended before init created the terminal.
             (None, None) => Streams::default(),
         };
@@ -107,12 +99,8 @@ impl Spawned {
             stdout: streams.stdout.unwrap_or_else(|| Box::new(Copied(empty()))),
             stderr: streams.stderr,
             control: Arc::new(Control {
-                id,
-                link,
-                exit,
-                group,
+                program: self,
                 terminal,
-                _keep_guard: keep_guard,
             }),
         })
     }
@@ -340,7 +328,7 @@ impl Link {
     }
 }
 
-fn release_group(group: &Mutex<Option<ExecGroup>>, resources: &BoxResources) {
+pub(crate) fn release_group(group: &Mutex<Option<ExecGroup>>, resources: &BoxResources) {
     let group = lock(group).take();
     if let (Some(group), Some(of)) = (group, &resources.group) {
         of.release(group);

@@ -75,11 +75,7 @@ impl LocalBox {
         init: StartedInit,
         host: &Arc<LocalHost>,
     ) -> Self {
-        let StartedInit {
-            link,
-            writable_paths,
-            ..
-        } = init;
+        let link = init.link;
         let (gone_sender, gone) = watch::channel(false);
         tokio::spawn(Arc::clone(&link).receive_loop(Arc::clone(&resources), gone_sender));
         Self {
@@ -91,7 +87,7 @@ impl LocalBox {
             stopping: tokio::sync::Mutex::new(false),
             active_work: host.active_work.clone(),
             last_activity: Arc::clone(&host.last_activity),
-            writable_paths,
+            writable_paths: init.writable_paths,
             relayed: None,
             host: Arc::downgrade(host),
             mounting: Arc::default(),
@@ -179,13 +175,15 @@ impl LocalBox {
         });
         let kept = match &keep {
             Some(order) => {
-                let name = group.with(ExecGroup::name).flatten();
-                let note = Note::new(order.places, name, before);
+                let note = Note {
+                    places: order.places,
+                    group: group.with(ExecGroup::name).flatten(),
+                    before,
+                };
                 let first = borrowed.len();
                 borrowed.extend_from_slice(&order.fds);
                 Some(boxwood_init::Retain {
-                    note: note
-                        .pack(order.note)
+                    note: framed::pack(&note, order.note)
                         .map_err(failed("encode the note of the program"))?,
                     fds: (first..borrowed.len()).collect(),
                 })
@@ -301,9 +299,9 @@ impl Sandbox for LocalBox {
                 keep,
             } = streams::prepare(request, self.resources.ids.owner())?;
             // Without a recovery socket the box ends with the daemon, so nothing has to be kept.
-            let keep = keep.filter(|_| self.resources.handle().is_some());
+            let keep = keep.filter(|_| self.resources.is_adoptable());
             let order = keep.as_ref().map(|keep| {
-                let (places, fds) = ours.kept(keep);
+                let (places, fds) = streams::kept(ours.as_ref(), keep);
                 KeepOrder {
                     places,
                     fds,
@@ -312,9 +310,9 @@ impl Sandbox for LocalBox {
             });
             let requested = self.request(program, theirs, order).await?;
             // Registered while init starts the program.
-            let ours = ours
-                .register(requested.program.kept.as_ref())
-                .map_err(streams::step)?;
+            let kept = requested.program.kept.as_ref();
+            let ours = ours.map(|ours| ours.register(kept)).transpose();
+            let ours = ours.map_err(streams::step)?;
             let spawned = requested.started().await?;
             spawned.into_process(ours).map_err(streams::step)
         })
@@ -365,7 +363,7 @@ impl Sandbox for LocalBox {
 
     fn remember<'a>(&'a self, record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
         Box::pin(async move {
-            if self.resources.handle().is_none() {
+            if !self.resources.is_adoptable() {
                 return Ok(());
             }
             let (record, fds) = self.record(record).map_err(ControlError::Io)?;
@@ -386,7 +384,7 @@ impl Sandbox for LocalBox {
 
     fn detach(&self) {
         // A box without a recovery socket cannot be adopted; `stop` stops it.
-        if self.resources.handle().is_some() {
+        if self.resources.is_adoptable() {
             self.resources.detach();
             self.link.detach();
         }
