@@ -278,18 +278,14 @@ async fn create(
     }
     let init_uid = ids.init_uid;
     let container = Container::new(&shared.cleanup, name, Some(Rest { bootstrap, range }));
-    let InitConnection {
-        channel,
-        pid,
-        pidfd,
-    } = init;
-    let mut resources = BoxResources::new(name.to_owned(), pid, pidfd, ids)
+    let pid = init.pid;
+    let mut resources = BoxResources::new(name.to_owned(), pid, init.pidfd, ids)
         .map_err(step("watch the pidfd of init"))?
         .with_backend_state(Box::new(container));
     resources
         .set_namespaces(BoxNamespaces::open(resources.init).map_err(step("open its namespaces"))?);
     resources.group = Some(Group::observed(pid, init_uid).map_err(step("find its cgroups"))?);
-    Ok((resources, channel))
+    Ok((resources, init.channel))
 }
 
 /// The mapping of the box's users, and the range of ids allocated for it.

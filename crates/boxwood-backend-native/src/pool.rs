@@ -1,7 +1,7 @@
 //! A pool of prewarmed boxes.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use boxwood_local::lock;
 use boxwood_policy::BoxUser;
@@ -12,17 +12,9 @@ use crate::prewarmed::Prewarmed;
 pub(crate) struct Pool {
     size: usize,
     boxes: Mutex<Vec<Prewarmed>>,
-    filling: AtomicBool,
+    /// Held by the task that fills the pool.
+    filling: Arc<tokio::sync::Mutex<()>>,
     closed: AtomicBool,
-}
-
-/// Resets the flag when filling ends.
-struct Filling<'a>(&'a AtomicBool);
-
-impl Drop for Filling<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
 }
 
 impl Pool {
@@ -30,7 +22,7 @@ impl Pool {
         Self {
             size,
             boxes: Mutex::default(),
-            filling: AtomicBool::new(false),
+            filling: Arc::default(),
             closed: AtomicBool::new(false),
         }
     }
@@ -51,14 +43,15 @@ impl Pool {
         if self.size == 0
             || self.closed.load(Ordering::Acquire)
             || lock(&self.boxes).len() >= self.size
-            || self.filling.swap(true, Ordering::AcqRel)
         {
             return;
         }
+        let Ok(filling) = Arc::clone(&self.filling).try_lock_owned() else {
+            return;
+        };
         let backend = backend.clone();
         tokio::spawn(async move {
             let pool = &backend.pool;
-            let filling = Filling(&pool.filling);
             while lock(&pool.boxes).len() < pool.size && !pool.closed.load(Ordering::Acquire) {
                 backend.host.last_activity.wait_until_quiet().await;
                 match Prewarmed::make(&backend, BoxUser::Box).await {
@@ -78,9 +71,7 @@ impl Pool {
     pub(crate) async fn drain(&self) {
         self.closed.store(true, Ordering::Release);
         // The filling task checks the flag after each box.
-        while self.filling.load(Ordering::Acquire) {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+        let _filled = self.filling.lock().await;
         let boxes = std::mem::take(&mut *lock(&self.boxes));
         for prewarmed in boxes {
             if let Err(error) = prewarmed.resources.clear().await {

@@ -63,6 +63,10 @@ fn namespace_fix() -> &'static str {
 
 /// Connects a prewarmed box to the network and removes it again.
 async fn network(backend: &NativeBackend) -> Finding {
+    let missing = |why: String, fix: &str| Outcome::Missing {
+        why,
+        fix: fix.to_owned(),
+    };
     let outcome = match Prewarmed::make(backend, BoxUser::Box).await {
         Ok(prewarmed) => {
             let attached = boxwood_local::attach(&backend.host, &prewarmed.resources).await;
@@ -72,20 +76,16 @@ async fn network(backend: &NativeBackend) -> Finding {
                     detail: boxwood_local::firewall_warning()
                         .unwrap_or_else(|| "boxes can be given a network of their own".to_owned()),
                 },
-                (Err(error), _) => Outcome::Missing {
-                    why: error.to_string(),
-                    fix: error.hint().unwrap_or("see the log").to_owned(),
-                },
-                (Ok(_), Err(error)) => Outcome::Missing {
-                    why: format!("failed to remove the network: {error}"),
-                    fix: "see the log".to_owned(),
-                },
+                (Err(error), _) => {
+                    missing(error.to_string(), error.hint().unwrap_or("see the log"))
+                }
+                (Ok(_), Err(error)) => missing(
+                    format!("failed to remove the network: {error}"),
+                    "see the log",
+                ),
             }
         }
-        Err(error) => Outcome::Missing {
-            why: error.to_string(),
-            fix: namespace_fix().to_owned(),
-        },
+        Err(error) => missing(error.to_string(), namespace_fix()),
     };
     Finding {
         name: "network",

@@ -1,6 +1,7 @@
 //! The root of a box: the host's system directories, or an image.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use boxwood_backend::{StartError, start_step as step};
@@ -59,23 +60,14 @@ fn unknown_image(name: &str) -> StartError {
 
 fn leased_image(name: &str, lease: &ImageLease) -> Result<OpenedPath, StartError> {
     let handle = lease.handle();
-    Ok(OpenedPath {
-        handle: Arc::new(handle.map_err(step(format!("open image `{name}`")))?),
-        given: name.to_owned(),
-        real_path: lease.rootfs().to_owned(),
-        is_dir: true,
-    })
+    let handle = handle.map_err(step(format!("open image `{name}`")))?;
+    Ok(opened(name, lease.rootfs(), handle))
 }
 
-fn open_image(name: &str, path: &std::path::Path) -> Result<OpenedPath, StartError> {
+fn open_image(name: &str, path: &Path) -> Result<OpenedPath, StartError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(handle) => Ok(OpenedPath {
-            handle: Arc::new(handle),
-            given: name.to_owned(),
-            real_path: path.to_owned(),
-            is_dir: true,
-        }),
+        Ok(handle) => Ok(opened(name, path, handle)),
         Err(errno) => Err(StartError::ImageNotFound {
             image: name.to_owned(),
             hint: format!(
@@ -83,6 +75,15 @@ fn open_image(name: &str, path: &std::path::Path) -> Result<OpenedPath, StartErr
                 path.display()
             ),
         }),
+    }
+}
+
+fn opened(name: &str, path: &Path, handle: OwnedFd) -> OpenedPath {
+    OpenedPath {
+        handle: Arc::new(handle),
+        given: name.to_owned(),
+        real_path: path.to_owned(),
+        is_dir: true,
     }
 }
 

@@ -87,7 +87,7 @@ impl Backend for NsjailBackend {
         let (host, handle) = (Arc::clone(&self.host), handle.clone());
         let adopt = async move {
             let reconnected = host.reconnect(&handle).await?;
-            let jail = Jail::found(reconnected.pid());
+            let jail = Jail::found(reconnected.pid);
             let jail = jail.map_err(adopt_step("find the nsjail process"))?;
             reconnected.adopt(&host, Some(Box::new(jail))).await
         };

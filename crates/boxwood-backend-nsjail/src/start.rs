@@ -5,8 +5,8 @@ use std::sync::Arc;
 use boxwood_backend::{StartError, StartRecorder, start_step as step};
 use boxwood_init::{Channel, RootPlan};
 use boxwood_local::{
-    BoxNamespaces, BoxResources, ConnectedBox, Group, InitConnection, LocalBox, host_lacks, label,
-    next_name, observed_lacks, own_kernel_lacks,
+    BoxNamespaces, BoxResources, ConnectedBox, Group, LocalBox, host_lacks, label, next_name,
+    observed_lacks, own_kernel_lacks,
 };
 use boxwood_policy::{AdmittedSpec, Image};
 
@@ -76,19 +76,14 @@ async fn open(
     let name = next_name();
     let nsjail = program::find(&backend.settings.program)?;
     let (jail, init) = jail::open(host, &nsjail, &name, &ids).await?;
-    let InitConnection {
-        channel,
-        pid,
-        pidfd,
-    } = init;
-    let resources =
-        BoxResources::new(name, pid, pidfd, ids).map_err(step("watch the pidfd of init"))?;
-    let mut resources = resources.with_backend_state(Box::new(jail));
-    if let Err(error) = prepare(backend, &mut resources, pid) {
+    let mut resources = BoxResources::new(name, init.pid, init.pidfd, ids)
+        .map_err(step("watch the pidfd of init"))?
+        .with_backend_state(Box::new(jail));
+    if let Err(error) = prepare(backend, &mut resources, init.pid) {
         resources.clear_failed().await;
         return Err(error);
     }
-    Ok((resources, channel))
+    Ok((resources, init.channel))
 }
 
 /// Opens the namespaces and creates the cgroups. Blocks for a few short system calls.

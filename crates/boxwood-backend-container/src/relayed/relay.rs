@@ -19,7 +19,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::streams::Streams;
+use super::streams::{Direction, Streams};
 use crate::cli;
 
 /// Larger files do not fit into a frame.
@@ -176,7 +176,7 @@ impl Work {
         let master = match terminal {
             Some(number) => {
                 let (master, slave) = plain_terminal()?;
-                self.streams.join(number, slave)?;
+                self.streams.add(number, slave, Direction::Terminal)?;
                 Some(master)
             }
             None => None,
@@ -195,34 +195,33 @@ impl Work {
             let mut open = Vec::new();
             let mut carried = Vec::with_capacity(fds.len());
             for (place, fd) in fds.into_iter().enumerate() {
-                let kind = kind(&message, place);
-                carried.push(match kind {
-                    Kind::Input => Attachment::Input { stream: next },
-                    Kind::Output => Attachment::Output { stream: next },
-                    Kind::File => {
-                        let bytes = read_whole(&fd, MAX_FILE_BYTES)?;
-                        carried.push(Attachment::File { bytes });
-                        continue;
-                    }
+                let Some(direction) = direction(&message, place) else {
+                    let bytes = read_whole(&fd, MAX_FILE_BYTES)?;
+                    carried.push(Attachment::File { bytes });
+                    continue;
+                };
+                carried.push(match direction {
+                    Direction::FromBox => Attachment::Output { stream: next },
+                    _ => Attachment::Input { stream: next },
                 });
-                open.push((kind, next, fd));
+                open.push((direction, next, fd));
                 // Numbers are reused after two billion streams.
                 next = (next + 1) & (boxwood_init::FIRST_TERMINAL - 1);
             }
             // Output may arrive as soon as the order is sent; input must follow it.
             let (outputs, inputs): (Vec<_>, Vec<_>) = open
                 .into_iter()
-                .partition(|(kind, ..)| *kind == Kind::Output);
-            for (_, number, fd) in outputs {
-                self.streams.write_to(number, fd)?;
+                .partition(|(direction, ..)| *direction == Direction::FromBox);
+            for (direction, number, fd) in outputs {
+                self.streams.add(number, fd, direction)?;
             }
             let order = Frame::Request {
                 message,
                 attachments: carried,
             };
             self.frames.send(order).await.map_err(io::Error::other)?;
-            for (_, number, fd) in inputs {
-                self.streams.send_from(number, fd)?;
+            for (direction, number, fd) in inputs {
+                self.streams.add(number, fd, direction)?;
             }
         }
     }
@@ -246,29 +245,28 @@ async fn write(mut input: ChildStdin, mut leaving: mpsc::Receiver<Frame>) -> io:
     Ok(())
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Input,
-    Output,
-    File,
-}
-
-/// The purpose of the descriptor at index `place`.
-fn kind(message: &ToInit, place: usize) -> Kind {
+/// The direction of the descriptor at index `place`; `None` for a file.
+fn direction(message: &ToInit, place: usize) -> Option<Direction> {
     let ToInit::Spawn(spawn) = message else {
-        return Kind::File;
+        return None;
     };
-    match &spawn.program {
+    let (input, outputs) = match spawn.program {
         Program::Command {
-            stdio: StdioPlan::Streams { stdin, .. },
+            stdio:
+                StdioPlan::Streams {
+                    stdin,
+                    stdout,
+                    stderr,
+                },
             ..
-        } if *stdin == Some(place) => Kind::Input,
-        Program::Command {
-            stdio: StdioPlan::Streams { stdout, stderr, .. },
-            ..
-        } if place == *stdout || place == *stderr => Kind::Output,
-        Program::FileTool { response, .. } if place == *response => Kind::Output,
-        _ => Kind::File,
+        } => (stdin, [stdout, stderr]),
+        Program::FileTool { response, .. } => (None, [response, response]),
+        _ => return None,
+    };
+    if input == Some(place) {
+        Some(Direction::ToBox)
+    } else {
+        outputs.contains(&place).then_some(Direction::FromBox)
     }
 }
 

@@ -34,6 +34,14 @@ struct Stream {
     terminal: Option<(Fd, (u16, u16))>,
 }
 
+/// Which way the bytes of a stream go; both ways for a terminal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    ToBox,
+    FromBox,
+    Terminal,
+}
+
 /// Aborts a task when dropped.
 struct AbortOnDrop(AbortHandle);
 
@@ -51,31 +59,19 @@ impl Streams {
         }
     }
 
-    /// Sends everything read from `fd` to the box.
-    pub(super) fn send_from(&self, number: u32, fd: OwnedFd) -> io::Result<()> {
+    /// Connects `fd` with a stream of the box.
+    pub(super) fn add(&self, number: u32, fd: OwnedFd, direction: Direction) -> io::Result<()> {
         let fd = nonblocking(fd)?;
         let mut stream = Stream::new();
-        stream.reader = Some(self.read(number, fd, &stream.credit));
-        lock(&self.known).insert(number, stream);
-        Ok(())
-    }
-
-    /// Writes everything received from the box to `fd`.
-    pub(super) fn write_to(&self, number: u32, fd: OwnedFd) -> io::Result<()> {
-        let fd = nonblocking(fd)?;
-        let mut stream = Stream::new();
-        stream.incoming = Some(self.write(number, fd, &stream.unwritten));
-        lock(&self.known).insert(number, stream);
-        Ok(())
-    }
-
-    /// Both directions, for a terminal.
-    pub(super) fn join(&self, number: u32, fd: OwnedFd) -> io::Result<()> {
-        let fd = nonblocking(fd)?;
-        let mut stream = Stream::new();
-        stream.incoming = Some(self.write(number, Arc::clone(&fd), &stream.unwritten));
-        stream.reader = Some(self.read(number, Arc::clone(&fd), &stream.credit));
-        stream.terminal = Some((fd, (0, 0)));
+        if direction != Direction::ToBox {
+            stream.incoming = Some(self.write(number, Arc::clone(&fd), &stream.unwritten));
+        }
+        if direction != Direction::FromBox {
+            stream.reader = Some(self.read(number, Arc::clone(&fd), &stream.credit));
+        }
+        if direction == Direction::Terminal {
+            stream.terminal = Some((fd, (0, 0)));
+        }
         lock(&self.known).insert(number, stream);
         Ok(())
     }

@@ -42,7 +42,8 @@ const MAX_KEPT: usize = 100_000;
 /// A box whose init has replied. Dropping it leaves the box unchanged, so another daemon can adopt it.
 pub struct Reconnected {
     handle: BoxHandle,
-    pid: i32,
+    /// The pid of init in the daemon's PID namespace.
+    pub pid: i32,
     pidfd: OwnedFd,
     link: Arc<Link>,
     state: InitState,
@@ -166,15 +167,6 @@ async fn receive_state(link: &Link) -> Result<InitState, AdoptError> {
 }
 
 impl Reconnected {
-    pub fn name(&self) -> &str {
-        &self.state.record.name
-    }
-
-    /// The pid of init in the daemon's PID namespace.
-    pub fn pid(&self) -> i32 {
-        self.pid
-    }
-
     /// The value of [`BackendState::record`] when the box was recorded.
     pub fn backend_state(&self) -> &serde_json::Value {
         &self.state.record.backend_state

@@ -20,8 +20,7 @@ const BOXES: &str = "boxes";
 /// Another daemon that shuts down may remove the common directory in between.
 const TRIES: usize = 5;
 
-/// Binds the socket of a box without listening: init listens, so that the peer credentials are init's. Only
-/// init may use the socket.
+/// Binds the socket of a box without listening: init listens, so that the peer credentials are init's.
 pub(crate) fn create(
     directory: &Path,
     backend: &str,
@@ -31,7 +30,8 @@ pub(crate) fn create(
     let mut outcome = Err(io::ErrorKind::NotFound.into());
     for _ in 0..TRIES {
         make_directory(directory)?;
-        outcome = bound(directory, &file);
+        // Only the daemon's user may use the socket.
+        outcome = bind_in(directory, &file, SocketFlags::empty(), 0o600);
         match outcome.as_ref().map_err(io::Error::kind) {
             Err(io::ErrorKind::NotFound) => {}
             _ => break,
@@ -97,11 +97,17 @@ fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
-fn bound(directory: &Path, file: &str) -> io::Result<OwnedFd> {
-    let socket = socket(SocketFlags::empty())?;
+/// Binds a socket in a directory, without listening.
+pub(crate) fn bind_in(
+    directory: &Path,
+    file: &str,
+    flags: SocketFlags,
+    mode: u32,
+) -> io::Result<OwnedFd> {
+    let socket = socket(flags)?;
     let opened = File::open(directory)?;
     bind(&socket, &address(&opened, file)?)?;
-    fs::set_permissions(directory.join(file), fs::Permissions::from_mode(0o600))?;
+    fs::set_permissions(directory.join(file), fs::Permissions::from_mode(mode))?;
     Ok(socket)
 }
 

@@ -53,7 +53,10 @@ impl Group {
         } else {
             Self::reopen_observed(record, pid, init_uid)?
         };
-        group.check(record)?;
+        // A limit that the box had and that cannot be found again is an error.
+        if group.record() != record {
+            return Err(io::Error::other("a cgroup of the box is missing"));
+        }
         group.open_events()?;
         group.find_commands()?;
         Ok(group)
@@ -88,14 +91,6 @@ impl Group {
             kill: record.kill.then(|| at.v2()).flatten(),
             ..Self::bare(init_uid)
         })
-    }
-
-    /// A limit that the box had and that cannot be found again is an error.
-    fn check(&self, record: GroupRecord) -> io::Result<()> {
-        if self.record() == record {
-            return Ok(());
-        }
-        Err(io::Error::other("a cgroup of the box is missing"))
     }
 
     /// Populated command groups are kept, empty ones are removed later. None is reused: it may have been

@@ -72,7 +72,7 @@ impl Pasta {
         let step = |step| move |source| NetError::PastaStart { step, source };
         let files = BoxFiles(self.directory.join(name));
         files.remove().map_err(step("remove the old directory"))?;
-        fs::create_dir_all(files.watched()).map_err(step("create the directory"))?;
+        fs::create_dir_all(files.path(WATCHED)).map_err(step("create the directory"))?;
         let process = link_and_spawn(&files, init).inspect_err(|_| {
             if let Err(error) = files.remove() {
                 tracing::warn!(%error, "failed to remove the files of a failed start");
@@ -95,7 +95,7 @@ impl Pasta {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| NetError::PastaGone)?;
         // The pidfd pins the process, so `/proc` describes it and not a later one with the same pid.
         let is_same = started_at(record.pid) == Some(record.started)
-            && has_argument(record.pid, &files.pid())
+            && has_argument(record.pid, &files.path(PID))
             && !is_readable(&pidfd, Duration::ZERO);
         if !is_same {
             return Err(NetError::PastaGone);
@@ -180,7 +180,7 @@ impl PastaLease {
     fn wait_until_ready(&mut self) -> Result<(), NetError> {
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
-            if fs::metadata(self.files.pid()).is_ok_and(|file| file.len() > 0) {
+            if fs::metadata(self.files.path(PID)).is_ok_and(|file| file.len() > 0) {
                 return Ok(());
             }
             if self.process.has_ended() || Instant::now() > deadline {
@@ -245,19 +245,19 @@ impl Drop for PastaLease {
 
 fn link_and_spawn(files: &BoxFiles, init: i32) -> Result<Process, NetError> {
     let step = |step| move |source| NetError::PastaStart { step, source };
-    std::os::unix::fs::symlink(namespace_of(init, "net"), files.netns())
+    std::os::unix::fs::symlink(namespace_of(init, "net"), files.path(NETNS))
         .map_err(step("link the namespace"))?;
-    let stderr = File::create(files.stderr()).map_err(step("create the stderr file"))?;
+    let stderr = File::create(files.path(STDERR)).map_err(step("create the stderr file"))?;
     let mut child = Command::new("pasta")
         .args(["--foreground", "--quiet", "--ipv4-only", "--config-net"])
         .args(["--no-map-gw", "--no-dhcp", "--ns-ifname", INSIDE_INTERFACE])
         .args(["-t", "none", "-u", "none", "-T", "none", "-U", "none"])
         .args(["--log-size", LOG_BYTES, "--log-file"])
-        .arg(files.log())
+        .arg(files.path(LOG))
         .arg("--pid")
-        .arg(files.pid())
+        .arg(files.path(PID))
         .arg("--netns")
-        .arg(files.netns())
+        .arg(files.path(NETNS))
         .arg("--userns")
         .arg(namespace_of(init, "user"))
         .env_clear()
@@ -293,30 +293,20 @@ fn namespace_of(init: i32, kind: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{init}/ns/{kind}"))
 }
 
+/// Contains only the link: if several files are removed at once, `pasta` notices only one.
+const WATCHED: &str = "watched";
+const NETNS: &str = "watched/netns";
+const PID: &str = "pid";
+const LOG: &str = "log";
+const STDERR: &str = "stderr";
+
 /// The directory of one box.
 #[derive(Debug)]
 struct BoxFiles(PathBuf);
 
 impl BoxFiles {
-    /// Contains only the link: if several files are removed at once, `pasta` notices only one.
-    fn watched(&self) -> PathBuf {
-        self.0.join("watched")
-    }
-
-    fn netns(&self) -> PathBuf {
-        self.watched().join("netns")
-    }
-
-    fn pid(&self) -> PathBuf {
-        self.0.join("pid")
-    }
-
-    fn log(&self) -> PathBuf {
-        self.0.join("log")
-    }
-
-    fn stderr(&self) -> PathBuf {
-        self.0.join("stderr")
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
     }
 
     /// The last lines of the log, or of stderr if `pasta` exited before it opened the log.
@@ -327,7 +317,7 @@ impl BoxFiles {
             let lines: Vec<&str> = text.lines().rev().take(3).collect();
             lines.into_iter().rev().collect::<Vec<_>>().join("; ")
         };
-        match (words(&self.log()), words(&self.stderr())) {
+        match (words(&self.path(LOG)), words(&self.path(STDERR))) {
             (log, stderr) if log.is_empty() && stderr.is_empty() => "it printed nothing".to_owned(),
             (log, stderr) if log.is_empty() => stderr,
             (log, _) => log,

@@ -6,20 +6,19 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use boxwood_init::{Channel, PROGRAM_NAME, SOCKET_NAME};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
-};
+use rustix::net::{SocketFlags, accept_with, listen};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::adopt::peer_of;
+use crate::adopt::recovery_socket::bind_in;
 use crate::host::LocalHost;
 use crate::host::names;
 use crate::process::async_fd::async_fd;
@@ -173,15 +172,8 @@ impl BootstrapDir {
     }
 
     fn listen(&self) -> io::Result<OwnedFd> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let path = self.directory.join(SOCKET_NAME);
-        // A socket address has room for about 100 bytes, and the directory may have a longer path.
-        let directory = File::open(&self.directory)?;
-        let short = format!("/proc/self/fd/{}/{SOCKET_NAME}", directory.as_raw_fd());
-        bind(&listener, &SocketAddrUnix::new(short)?)?;
         // Init may have any uid.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+        let listener = bind_in(&self.directory, SOCKET_NAME, SocketFlags::NONBLOCK, 0o666)?;
         fs::set_permissions(&self.directory, fs::Permissions::from_mode(0o755))?;
         listen(&listener, 1)?;
         Ok(listener)
