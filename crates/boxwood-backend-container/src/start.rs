@@ -371,19 +371,18 @@ async fn check_identity(shared: &Shared, name: &str, init: &InitConnection) -> R
         .run(args::pid_of(name), INSPECT)
         .await
         .map_err(Failed::Engine)?;
-    let wrong = |why: String| Failed::Start(step("check the pid of init")(io::Error::other(why)));
     let pid = output.split_whitespace().next().unwrap_or_default();
-    if pid != init.pid.to_string() {
-        return Err(wrong(format!(
+    let why = if pid == init.pid.to_string() {
+        match procfs::is_first_of_namespace(init.pid) {
+            Ok(true) => return Ok(()),
+            Ok(false) => "init is not the first process of a PID namespace".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    } else {
+        format!(
             "the engine reports init as process {pid}, but process {} connected",
             init.pid
-        )));
-    }
-    match procfs::is_first_of_namespace(init.pid) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(wrong(
-            "init is not the first process of a PID namespace".to_owned(),
-        )),
-        Err(error) => Err(wrong(error.to_string())),
-    }
+        )
+    };
+    Err(step("check the pid of init")(io::Error::other(why)).into())
 }

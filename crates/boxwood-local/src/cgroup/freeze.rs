@@ -79,16 +79,13 @@ impl Group {
         let Some(parent) = self.kill.as_deref() else {
             return Ok(());
         };
-        let mut failed = None;
+        let mut outcome = Ok(());
         for group in command_groups(parent)? {
             // A group that cannot be thawed must not block the others.
-            if let Err(error) = set(&group, "0") {
-                failed = Some(error);
-            }
+            let thawed = set(&group, "0");
+            outcome = outcome.and(thawed);
         }
-        if let Some(error) = failed {
-            return Err(error);
-        }
+        outcome?;
         self.freeze_state
             .may_be_frozen
             .store(false, Ordering::Release);

@@ -11,6 +11,7 @@ use std::path::Path;
 use boxwood_backend::{StartError, start_step};
 use rustix::fs::FlockOperation;
 
+use crate::host::names::random_digits;
 use crate::host::settings::{Kind, Settings};
 
 const SINGLE: &str = "run-";
@@ -93,12 +94,7 @@ fn name(state_dir: &Path) -> io::Result<String> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let random = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
-    let name: String = random
-        .chars()
-        .filter(char::is_ascii_hexdigit)
-        .take(DIGITS)
-        .collect();
+    let name = random_digits(DIGITS)?;
     if !is_name(&name) {
         return Err(io::Error::other(
             "failed to read a random name from the kernel",

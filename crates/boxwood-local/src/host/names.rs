@@ -1,5 +1,7 @@
 //! Names of boxes on this machine.
 
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,19 +13,19 @@ static NUMBER: AtomicU64 = AtomicU64::new(0);
 fn run_id() -> &'static str {
     static RUN_ID: OnceLock<String> = OnceLock::new();
     RUN_ID.get_or_init(|| {
-        let random = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
-        let digits: String = random
-            .chars()
-            .filter(char::is_ascii_hexdigit)
-            .take(8)
-            .collect();
-        if digits.len() == 8 {
-            return digits;
-        }
-        // Without `/proc` no box can start, so this fallback only has to be unlikely to repeat.
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        format!("{:08x}", now.tv_nsec)
+        random_digits(8).unwrap_or_else(|_| {
+            // Without `/proc` no box can start, so this fallback only has to be unlikely to repeat.
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+            format!("{:08x}", now.tv_nsec)
+        })
     })
+}
+
+/// Random hex digits, at most 32.
+pub(crate) fn random_digits(count: usize) -> io::Result<String> {
+    let random = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+    let digits = random.chars().filter(char::is_ascii_hexdigit);
+    Ok(digits.take(count).collect())
 }
 
 /// A box name that is unique on this host and never reused: pid, run id and a counter.

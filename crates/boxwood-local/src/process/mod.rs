@@ -10,12 +10,12 @@ use std::io;
 use boxwood_backend::{
     BoxFuture, ControlError, Exit, ExitStatus, ProcessControl, Scope, TerminalSize,
 };
-use boxwood_init::{Ended, KillScope, ToInit};
+use boxwood_init::{Ended, KillScope};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::cgroup::Counters;
 use crate::process::terminal::Terminal;
-use crate::sandbox::link::Spawned;
+use crate::sandbox::link::{self, Spawned};
 
 pub(crate) struct Control {
     pub(crate) program: Spawned,
@@ -47,11 +47,7 @@ impl ProcessControl for Control {
                 Scope::Process => KillScope::Process,
                 Scope::Tree => KillScope::Tree,
             };
-            let message = ToInit::Signal {
-                id: self.program.id,
-                signal,
-                scope,
-            };
+            let message = link::signal(self.program.id, named, scope);
             self.program
                 .link
                 .send(&message, &[])

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use boxwood_backend::{Copied, Exit, ExitStatus, Process, SpawnError};
-use boxwood_init::{ALL_PROGRAMS, Channel, ChannelError, FromInit, KillScope, ToInit};
+use boxwood_init::{Channel, ChannelError, FromInit, KillScope, ToInit};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::io::empty;
@@ -120,11 +120,7 @@ impl Spawned {
     }
 
     pub(crate) async fn kill(&self) {
-        let message = ToInit::Signal {
-            id: self.id,
-            signal: SIGKILL,
-            scope: KillScope::Process,
-        };
+        let message = signal(self.id, Signal::KILL, KillScope::Process);
         let _ = self.link.send(&message, &[]).await;
     }
 }
@@ -152,14 +148,12 @@ impl Drop for KillOnAbandon {
     }
 }
 
-pub(crate) const SIGKILL: i32 = Signal::KILL.as_raw();
-
-/// A message that signals every program of the box.
-pub(crate) fn signal_all(signal: Signal) -> ToInit {
+/// A message that signals a program, or every program of the box with [`boxwood_init::ALL_PROGRAMS`].
+pub(crate) fn signal(id: u64, signal: Signal, scope: KillScope) -> ToInit {
     ToInit::Signal {
-        id: ALL_PROGRAMS,
+        id,
         signal: signal.as_raw(),
-        scope: KillScope::Tree,
+        scope,
     }
 }
 
@@ -266,11 +260,7 @@ impl Link {
                     .pending()
                     .get_mut(&id)
                     .and_then(|pending| pending.spawned.take());
-                let kill_on_abandon = match spawned {
-                    Some(spawned) => spawned.send(Ok(fds.pop())).is_err(),
-                    None => false,
-                };
-                if kill_on_abandon {
+                if spawned.is_some_and(|spawned| spawned.send(Ok(fds.pop())).is_err()) {
                     // The caller is gone, so the program would never be stopped.
                     self.kill_abandoned(id).await;
                 }
@@ -318,11 +308,7 @@ impl Link {
             group.as_ref().is_some_and(|group| group.kill().is_ok())
         });
         if !killed {
-            let message = ToInit::Signal {
-                id,
-                signal: SIGKILL,
-                scope: KillScope::Tree,
-            };
+            let message = signal(id, Signal::KILL, KillScope::Tree);
             let _ = self.send(&message, &[]).await;
         }
     }

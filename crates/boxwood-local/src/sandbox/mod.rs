@@ -16,7 +16,7 @@ use boxwood_backend::{
     BoxFuture, ControlError, FileAnswer, FileCall, FileError, FileFault, MountError, Process,
     Sandbox, SpawnError, SpawnRequest, Stdio, StopError,
 };
-use boxwood_init::{Program, Spawn, ToInit};
+use boxwood_init::{ALL_PROGRAMS, KillScope, Program, Spawn, ToInit};
 use boxwood_policy::AdmittedMount;
 use rustix::process::Signal;
 use tokio::sync::{Notify, oneshot, watch};
@@ -31,7 +31,7 @@ use crate::host::activity::{ActiveWork, LastActivity};
 use crate::mounts::live as live_mount;
 use crate::process::streams;
 use crate::process::streams::GroupGuard;
-use crate::sandbox::link::{KillOnAbandon, Link, PendingProgram, Requested, Spawned, signal_all};
+use crate::sandbox::link::{KillOnAbandon, Link, PendingProgram, Requested, Spawned, signal};
 use crate::sandbox::resources::BoxResources;
 use crate::start::StartedInit;
 
@@ -437,7 +437,8 @@ impl Sandbox for LocalBox {
                 let killed = group.kill_all();
                 return killed.map_err(|error| self.resources.control_failed(error));
             }
-            let sent = self.link.send(&signal_all(Signal::KILL), &[]).await;
+            let message = signal(ALL_PROGRAMS, Signal::KILL, KillScope::Tree);
+            let sent = self.link.send(&message, &[]).await;
             sent.map_err(|_| ControlError::Gone)
         })
     }
