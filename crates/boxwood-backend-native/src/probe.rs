@@ -22,18 +22,16 @@ pub(crate) async fn probe(backend: NativeBackend) -> Result<Probe, ProbeError> {
 async fn namespaces(backend: &NativeBackend) -> Finding {
     let outcome = match Prewarmed::make(backend, BoxUser::Box).await {
         Ok(prewarmed) => match prewarmed.resources.clear().await {
-            Ok(()) => Outcome::Works {
-                detail: "user, mount, pid, net, ipc, uts and cgroup namespaces".to_owned(),
-            },
-            Err(error) => Outcome::Fatal {
-                why: format!("failed to remove a box: {error}"),
-                fix: "look for processes that keep the box's cgroups in use".to_owned(),
-            },
+            Ok(()) => Outcome::works("user, mount, pid, net, ipc, uts and cgroup namespaces"),
+            Err(error) => Outcome::fatal(
+                format!("failed to remove a box: {error}"),
+                "look for processes that keep the box's cgroups in use",
+            ),
         },
-        Err(error) => Outcome::Fatal {
-            why: format!("failed to create the namespaces of a box: {error}"),
-            fix: namespace_fix().to_owned(),
-        },
+        Err(error) => Outcome::fatal(
+            format!("failed to create the namespaces of a box: {error}"),
+            namespace_fix(),
+        ),
     };
     Finding {
         name: "namespaces",
@@ -63,29 +61,25 @@ fn namespace_fix() -> &'static str {
 
 /// Connects a prewarmed box to the network and removes it again.
 async fn network(backend: &NativeBackend) -> Finding {
-    let missing = |why: String, fix: &str| Outcome::Missing {
-        why,
-        fix: fix.to_owned(),
-    };
     let outcome = match Prewarmed::make(backend, BoxUser::Box).await {
         Ok(prewarmed) => {
             let attached = boxwood_local::attach(&backend.host, &prewarmed.resources).await;
             let cleared = prewarmed.resources.clear().await;
             match (attached, cleared) {
-                (Ok(_), Ok(())) => Outcome::Works {
-                    detail: boxwood_local::firewall_warning()
+                (Ok(_), Ok(())) => Outcome::works(
+                    boxwood_local::firewall_warning()
                         .unwrap_or_else(|| "boxes can be given a network of their own".to_owned()),
-                },
+                ),
                 (Err(error), _) => {
-                    missing(error.to_string(), error.hint().unwrap_or("see the log"))
+                    Outcome::missing(error.to_string(), error.hint().unwrap_or("see the log"))
                 }
-                (Ok(_), Err(error)) => missing(
+                (Ok(_), Err(error)) => Outcome::missing(
                     format!("failed to remove the network: {error}"),
                     "see the log",
                 ),
             }
         }
-        Err(error) => missing(error.to_string(), namespace_fix()),
+        Err(error) => Outcome::missing(error.to_string(), namespace_fix()),
     };
     Finding {
         name: "network",

@@ -29,17 +29,12 @@ where
     let check = |((name, matters), (mechanism, field, wanted))| {
         let seen = status.as_ref().map(|status| reported(status, field));
         let outcome = match seen {
-            Ok(seen) if seen == wanted => Outcome::Works {
-                detail: "verified inside a box".to_owned(),
-            },
-            Ok(seen) => Outcome::Fatal {
-                why: format!("the kernel reports `{field} {seen}` for a command in a box"),
-                fix: "this is a bug in Boxwood: please report it".to_owned(),
-            },
-            Err(why) => Outcome::Fatal {
-                why: why.clone(),
-                fix: "see the log".to_owned(),
-            },
+            Ok(seen) if seen == wanted => Outcome::works("verified inside a box"),
+            Ok(seen) => Outcome::fatal(
+                format!("the kernel reports `{field} {seen}` for a command in a box"),
+                "this is a bug in Boxwood: please report it",
+            ),
+            Err(why) => Outcome::fatal(why.clone(), "see the log"),
         };
         Finding {
             name,

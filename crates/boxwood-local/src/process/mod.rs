@@ -3,7 +3,6 @@
 pub(crate) mod async_fd;
 pub(crate) mod pipe;
 pub(crate) mod streams;
-pub(crate) mod terminal;
 
 use std::io;
 
@@ -12,19 +11,14 @@ use boxwood_backend::{
 };
 use boxwood_init::{Ended, KillScope};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::cgroup::Counters;
-use crate::process::terminal::Terminal;
 use crate::sandbox::link::{self, Spawned};
 
-pub(crate) struct Control {
-    pub(crate) program: Spawned,
-    pub(crate) terminal: Option<Terminal>,
-}
-
-impl ProcessControl for Control {
+impl ProcessControl for Spawned {
     fn wait(&self) -> BoxFuture<'_, Exit> {
-        let mut exit = self.program.exit.clone();
+        let mut exit = self.exit.clone();
         Box::pin(async move {
             let exit = exit.wait_for(Option::is_some).await;
             // On error the box ended without reporting this program.
@@ -38,18 +32,17 @@ impl ProcessControl for Control {
             if scope == Scope::Tree
                 && let Some(sent) = self.signal_group(named)
             {
-                return sent.map_err(|error| self.program.group.resources().control_failed(error));
+                return sent.map_err(|error| self.group.resources().control_failed(error));
             }
-            if self.program.exit.borrow().is_some() {
+            if self.exit.borrow().is_some() {
                 return Err(ControlError::Ended);
             }
             let scope = match scope {
                 Scope::Process => KillScope::Process,
                 Scope::Tree => KillScope::Tree,
             };
-            let message = link::signal(self.program.id, named, scope);
-            self.program
-                .link
+            let message = link::signal(self.id, named, scope);
+            self.link
                 .send(&message, &[])
                 .await
                 .map_err(|_| ControlError::Gone)
@@ -58,18 +51,24 @@ impl ProcessControl for Control {
 
     fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
         let terminal = self.terminal.as_ref().ok_or(ControlError::NoTerminal)?;
-        terminal.resize(size).map_err(ControlError::Io)?;
-        if let Some(resized) = self.program.link.resized.get() {
+        let size = Winsize {
+            ws_row: size.rows,
+            ws_col: size.cols,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(terminal, size).map_err(|errno| ControlError::Io(errno.into()))?;
+        if let Some(resized) = self.link.resized.get() {
             resized.notify_one();
         }
         Ok(())
     }
 }
 
-impl Control {
+impl Spawned {
     /// Signals every process in the program's cgroup; `None` if it has no cgroup.
     fn signal_group(&self, signal: Signal) -> Option<io::Result<()>> {
-        self.program.group.with(|group| {
+        self.group.with(|group| {
             if signal == Signal::KILL {
                 return group.kill();
             }

@@ -15,7 +15,6 @@ use crate::adopt::kept::{KeepGuard, StreamGuard, StreamIndexes};
 use crate::cgroup::ExecGroup;
 use crate::lock;
 use crate::process::pipe::{PipeReader, PipeWriter};
-use crate::process::terminal::Terminal;
 use crate::sandbox::link::{SharedGroup, release_group};
 use crate::sandbox::resources::BoxResources;
 
@@ -203,16 +202,19 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    pub(crate) fn of_terminal(terminal: &Terminal, keep_guard: Option<&Arc<KeepGuard>>) -> Self {
-        let end = || {
-            let guard = keep_guard.map(|keep_guard| StreamGuard::new(keep_guard, None));
-            Copied(terminal.clone().of(guard))
-        };
-        Self {
-            stdin: Some(Box::new(end())),
-            stdout: Some(Box::new(end())),
+    /// Both directions of a terminal. Init closes its copy when the last of its streams is dropped.
+    pub(crate) fn of_terminal(
+        master: &OwnedFd,
+        keep_guard: Option<&Arc<KeepGuard>>,
+    ) -> io::Result<Self> {
+        let guard = || keep_guard.map(|keep_guard| StreamGuard::new(keep_guard, None));
+        let stdin = PipeWriter::new(master.try_clone()?, guard())?;
+        let stdout = PipeReader::new(master.try_clone()?, guard())?;
+        Ok(Self {
+            stdin: Some(Box::new(Copied(stdin))),
+            stdout: Some(Box::new(Copied(stdout))),
             stderr: None,
-        }
+        })
     }
 }
 

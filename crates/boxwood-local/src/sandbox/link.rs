@@ -20,10 +20,9 @@ use tokio::sync::{Notify, oneshot, watch};
 use crate::adopt::kept::{KeepGuard, StreamIndexes};
 use crate::cgroup::{Counters, ExecGroup, Group};
 use crate::lock;
+use crate::process;
 use crate::process::async_fd::AsyncChannel;
 use crate::process::streams::{GroupGuard, Streams};
-use crate::process::terminal::Terminal;
-use crate::process::{self, Control};
 use crate::sandbox::resources::BoxResources;
 
 /// The channel to init and the programs that it has not reported as exited.
@@ -75,6 +74,7 @@ pub(crate) struct Spawned {
     pub(crate) link: Arc<Link>,
     pub(crate) exit: watch::Receiver<Option<Exit>>,
     pub(crate) group: GroupGuard,
+    /// The master side of its terminal.
     pub(crate) terminal: Option<OwnedFd>,
     /// Set if init keeps the program for the next daemon, until the last handle is dropped.
     pub(crate) kept: Option<(StreamIndexes, Arc<KeepGuard>)>,
@@ -82,15 +82,11 @@ pub(crate) struct Spawned {
 
 impl Spawned {
     /// Builds the process handle for the layers above, with our ends of the streams. `None` for a terminal.
-    pub(crate) fn into_process(mut self, streams: Option<Streams>) -> io::Result<Process> {
-        let terminal = match (&streams, self.terminal.take()) {
-            (None, Some(master)) => Some(Terminal::new(master)?),
-            _ => None,
-        };
+    pub(crate) fn into_process(self, streams: Option<Streams>) -> io::Result<Process> {
         let keep_guard = self.kept.as_ref().map(|(_, keep_guard)| keep_guard);
-        let streams = match (streams, &terminal) {
+        let streams = match (streams, &self.terminal) {
             (Some(streams), _) => streams,
-            (None, Some(terminal)) => Streams::of_terminal(terminal, keep_guard),
+            (None, Some(master)) => Streams::of_terminal(master, keep_guard)?,
             // The box ended before init created the terminal.
             (None, None) => Streams::default(),
         };
@@ -98,10 +94,7 @@ impl Spawned {
             stdin: streams.stdin,
             stdout: streams.stdout.unwrap_or_else(|| Box::new(Copied(empty()))),
             stderr: streams.stderr,
-            control: Arc::new(Control {
-                program: self,
-                terminal,
-            }),
+            control: Arc::new(self),
         })
     }
 
