@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_survive_a_restart_and_are_removed_with_the_image() {
+    fn names_of_pulled_images_survive_a_restart_and_are_removed_with_the_image() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("pulled-docker");
         let (one, other) = ("debian:12", "alpine");

@@ -27,12 +27,11 @@ impl Pool {
         }
     }
 
-    /// Takes a prewarmed box for `user`, if there is one, and refills the pool in the background.
+    /// Takes a prewarmed box if there is one for `user`, and refills the pool in the background.
     pub(crate) fn take(&self, backend: &NativeBackend, user: BoxUser) -> Option<Prewarmed> {
-        let prewarmed = {
-            let mut boxes = lock(&self.boxes);
-            let at = boxes.iter().position(|prewarmed| prewarmed.user == user);
-            at.map(|at| boxes.swap_remove(at))
+        let prewarmed = match user {
+            BoxUser::Box => lock(&self.boxes).pop(),
+            BoxUser::Root => None,
         };
         self.fill(backend);
         prewarmed

@@ -11,7 +11,6 @@ use crate::NativeBackend;
 pub(crate) struct Prewarmed {
     pub(crate) resources: BoxResources,
     pub(crate) channel: Channel,
-    pub(crate) user: BoxUser,
 }
 
 impl Prewarmed {
@@ -52,7 +51,6 @@ impl Prewarmed {
         Ok(Self {
             resources,
             channel: ours,
-            user,
         })
     }
 }

@@ -17,6 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use crate::args::arguments;
 use crate::log::Log;
@@ -62,8 +63,7 @@ impl BackendState for Jail {
         Box::pin(async move {
             let process = lock(&self.process).take();
             match process {
-                Some(NsjailProcess::Child(mut process)) => end(&mut process).await,
-                Some(NsjailProcess::Found(pidfd)) => end_found(&pidfd).await,
+                Some(process) => process.end().await,
                 None => Ok(()),
             }
         })
@@ -81,18 +81,19 @@ impl BackendState for Jail {
     }
 }
 
-/// Reaps nsjail, and kills it if it does not exit by itself.
-async fn end(process: &mut Child) -> io::Result<()> {
-    match tokio::time::timeout(EXIT_TIMEOUT, process.wait()).await {
-        Ok(outcome) => outcome.map(drop),
-        Err(_elapsed) => process.kill().await,
-    }
-}
-
-async fn end_found(pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
-    match tokio::time::timeout(EXIT_TIMEOUT, pidfd.readable()).await {
-        Ok(outcome) => outcome.map(drop),
-        Err(_elapsed) => Ok(pidfd_send_signal(pidfd.get_ref(), Signal::KILL)?),
+impl NsjailProcess {
+    /// Waits for nsjail, and kills it if it does not exit by itself. Reaps a child.
+    async fn end(self) -> io::Result<()> {
+        match self {
+            Self::Child(mut process) => match timeout(EXIT_TIMEOUT, process.wait()).await {
+                Ok(outcome) => outcome.map(drop),
+                Err(_elapsed) => process.kill().await,
+            },
+            Self::Found(pidfd) => match timeout(EXIT_TIMEOUT, pidfd.readable()).await {
+                Ok(outcome) => outcome.map(drop),
+                Err(_elapsed) => Ok(pidfd_send_signal(pidfd.get_ref(), Signal::KILL)?),
+            },
+        }
     }
 }
 

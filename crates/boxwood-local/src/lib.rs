@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use adopt::{Reconnected, step as adopt_step};
 pub use cgroup::{Cgroups, Group, INIT_PROCESSES};
 pub use host::LocalHost;
-pub use host::activity::{ActiveWork, LastActivity, WorkGuard};
+pub use host::activity::{ActiveWork, LastActivity};
 pub use host::instance::is_globally_unique;
 pub use host::names::next_name;
 pub use host::settings::{DEFAULT_GRACE, Kind, Settings};

@@ -16,6 +16,7 @@ use std::time::Duration;
 use boxwood_backend::{AdoptError, Adopted, BoxHandle, KeptProcess};
 use boxwood_init::{Channel, FromInit};
 use boxwood_sys::{peer, procfs};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::sync::watch;
 
 use crate::adopt::kept::{KeepGuard, KeptProgram};
@@ -32,7 +33,7 @@ use crate::sandbox::LocalBox;
 use crate::sandbox::link::{Link, PendingProgram, Spawned};
 use crate::sandbox::resources::{BackendState, BoxResources};
 use crate::start::StartedInit;
-use crate::start::bootstrap::{InitConnection, pidfd_of};
+use crate::start::bootstrap::InitConnection;
 
 /// Deadline for init's report. The host may be busy adopting many boxes at once.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -103,11 +104,12 @@ fn connect(handle: &BoxHandle) -> Result<InitConnection, AdoptError> {
 /// Pid and pidfd of the process that listens at the other end.
 pub(crate) fn peer_of(socket: &OwnedFd) -> io::Result<(i32, OwnedFd)> {
     let pid = peer::pid(socket.as_fd())?;
-    let pidfd = match peer::pidfd(socket.as_fd()) {
-        Ok(pidfd) => pidfd,
-        Err(_) => pidfd_of(pid)?,
-    };
-    Ok((pid, pidfd))
+    let pidfd = peer::pidfd(socket.as_fd()).or_else(|_| {
+        // A kernel without `SO_PEERPIDFD`. The pid cannot be reused meanwhile: init is connected.
+        let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
+        Ok::<_, io::Error>(pidfd_open(pid, PidfdFlags::empty())?)
+    });
+    Ok((pid, pidfd?))
 }
 
 struct InitState {

@@ -18,25 +18,14 @@ const SHORTEST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Freezer state of one box.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FreezeState {
-    /// True if a command group may be frozen. Initially true: an earlier daemon may have frozen an
-    /// adopted box.
-    may_be_frozen: AtomicBool,
-    /// Number of freezes started, from 1. 0 marks groups of an earlier daemon.
+    /// True if no command group is frozen. Initially false: an earlier daemon may have frozen an adopted box.
+    is_thawed: AtomicBool,
+    /// Number of freezes started.
     freezes: AtomicU64,
     /// Serializes freezing and thawing.
     lock: tokio::sync::Mutex<()>,
-}
-
-impl Default for FreezeState {
-    fn default() -> Self {
-        Self {
-            may_be_frozen: AtomicBool::new(true),
-            freezes: AtomicU64::new(1),
-            lock: tokio::sync::Mutex::default(),
-        }
-    }
 }
 
 impl FreezeState {
@@ -52,9 +41,7 @@ impl Group {
             return Ok(false);
         };
         let _lock = self.freeze_state.lock.lock().await;
-        self.freeze_state
-            .may_be_frozen
-            .store(true, Ordering::Release);
+        self.freeze_state.is_thawed.store(false, Ordering::Release);
         self.freeze_state.freezes.fetch_add(1, Ordering::SeqCst);
         let outcome = match command_groups(parent) {
             Ok(groups) => freeze_all(&groups).await,
@@ -68,7 +55,7 @@ impl Group {
     }
 
     pub(crate) async fn thaw(&self) -> io::Result<()> {
-        if !self.freeze_state.may_be_frozen.load(Ordering::Acquire) {
+        if self.freeze_state.is_thawed.load(Ordering::Acquire) {
             return Ok(());
         }
         let _lock = self.freeze_state.lock.lock().await;
@@ -86,9 +73,7 @@ impl Group {
             outcome = outcome.and(thawed);
         }
         outcome?;
-        self.freeze_state
-            .may_be_frozen
-            .store(false, Ordering::Release);
+        self.freeze_state.is_thawed.store(true, Ordering::Release);
         Ok(())
     }
 

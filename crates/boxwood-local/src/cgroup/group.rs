@@ -25,6 +25,7 @@ pub const INIT_PROCESSES: u64 = 2;
 const CPU_PERIOD_US: u64 = 100_000;
 
 /// The groups of one box, in every hierarchy.
+#[derive(Default)]
 pub struct Group {
     pub(super) directories: Vec<PathBuf>,
     pub(super) memory: Option<Hierarchy>,
@@ -100,25 +101,8 @@ impl Group {
             cpu: own(&cgroups.cpu),
             pids: own(&cgroups.pids),
             kill: cgroups.kill.as_ref().map(|base| base.join(name)),
-            ..Self::bare(init_uid)
-        }
-    }
-
-    pub(super) fn bare(init_uid: u32) -> Self {
-        Self {
-            directories: Vec::new(),
-            memory: None,
-            cpu: None,
-            pids: None,
-            kill: None,
-            oom_events: None,
-            pids_events: None,
             init_uid,
-            idle: Mutex::default(),
-            lingering: Mutex::default(),
-            next: AtomicU64::new(0),
-            freeze_state: FreezeState::default(),
-            killed_groups: Mutex::default(),
+            ..Self::default()
         }
     }
 
@@ -159,7 +143,8 @@ impl Group {
             cpu: place("cpu"),
             pids: place("pids"),
             kill: at.v2().filter(can_kill),
-            ..Self::bare(init_uid)
+            init_uid,
+            ..Self::default()
         };
         group.open_events()?;
         if let Some(path) = &group.kill

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hybrid_hosts_have_both() {
+    fn hybrid_hosts_have_v1_and_v2_hierarchies() {
         let mounts = Mounts::parse(
             "30 24 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
              31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn unified_hosts_have_one_hierarchy() {
+    fn hosts_with_cgroup_v2_only_have_one_hierarchy() {
         let mounts = Mounts::parse(
             "29 22 0:25 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
         );

@@ -89,7 +89,8 @@ impl Group {
             cpu: place(record.cpu, "cpu"),
             pids: place(record.pids, "pids"),
             kill: record.kill.then(|| at.v2()).flatten(),
-            ..Self::bare(init_uid)
+            init_uid,
+            ..Self::default()
         })
     }
 

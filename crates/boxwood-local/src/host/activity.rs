@@ -11,15 +11,13 @@ use crate::lock;
 #[derive(Clone)]
 pub struct ActiveWork(watch::Sender<()>);
 
-/// One piece of running work; dropping it ends it.
-pub type WorkGuard = watch::Receiver<()>;
-
 impl ActiveWork {
     pub(crate) fn new() -> Self {
         Self(watch::channel(()).0)
     }
 
-    pub fn enter(&self) -> WorkGuard {
+    /// Begins a piece of work, which ends when the receiver is dropped.
+    pub fn enter(&self) -> watch::Receiver<()> {
         self.0.subscribe()
     }
 

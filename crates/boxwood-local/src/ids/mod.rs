@@ -285,7 +285,7 @@ impl Mapping {
     /// Frees the reserved ranges that were not claimed.
     pub(crate) fn release_reserved(&self) {
         if let Self::Root { slots } = self {
-            lock(slots).release_reserved();
+            lock(slots).reserved.clear();
         }
     }
 

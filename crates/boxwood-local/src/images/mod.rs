@@ -69,7 +69,8 @@ impl ImageStore {
 
     /// Removes leftovers of killed imports on a background thread.
     pub fn remove_leftovers_later(&self) {
-        if self.store_dir.has_leftovers() {
+        let leftovers = self.store_dir.leftovers();
+        if leftovers.is_ok_and(|leftovers| !leftovers.is_empty()) {
             let store_dir = Arc::clone(&self.store_dir);
             std::thread::spawn(move || leftovers::remove(&store_dir));
         }

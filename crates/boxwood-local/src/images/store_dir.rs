@@ -160,11 +160,6 @@ impl StoreDir {
         Ok(Removal::Removed)
     }
 
-    pub(super) fn has_leftovers(&self) -> bool {
-        self.leftovers()
-            .is_ok_and(|store_dir| !store_dir.is_empty())
-    }
-
     pub(super) fn leftovers(&self) -> io::Result<Vec<PathBuf>> {
         let is_leftover = |entry: &fs::DirEntry| {
             let name = entry.file_name();

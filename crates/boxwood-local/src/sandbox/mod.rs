@@ -27,7 +27,7 @@ use crate::adopt::record::BoxRecord;
 use crate::cgroup::{ExecGroup, Group};
 use crate::files;
 use crate::host::LocalHost;
-use crate::host::activity::{ActiveWork, LastActivity};
+use crate::host::activity::LastActivity;
 use crate::mounts::live as live_mount;
 use crate::process::streams;
 use crate::process::streams::GroupGuard;
@@ -57,12 +57,11 @@ pub struct LocalBox {
     next: AtomicU64,
     gone: watch::Receiver<bool>,
     stopping: tokio::sync::Mutex<bool>,
-    active_work: ActiveWork,
     last_activity: Arc<LastActivity>,
     /// Paths that Landlock lets commands write to; empty without Landlock.
     writable_paths: Vec<String>,
     relayed: Option<Relayed>,
-    /// Weak, because the host outlives its boxes. Used to add mounts.
+    /// Weak, because the host outlives its boxes.
     host: Weak<LocalHost>,
     /// Held while a mount is added.
     mounting: Arc<tokio::sync::Mutex<()>>,
@@ -85,7 +84,6 @@ impl LocalBox {
             next: AtomicU64::new(first_number()),
             gone,
             stopping: tokio::sync::Mutex::new(false),
-            active_work: host.active_work.clone(),
             last_activity: Arc::clone(&host.last_activity),
             writable_paths: init.writable_paths,
             relayed: None,
@@ -103,7 +101,7 @@ impl LocalBox {
         self
     }
 
-    /// Runs in its own task, so that a cancelled caller does not leave an incomplete mount.
+    /// Runs to the end on a blocking thread, so that a cancelled caller does not leave an incomplete mount.
     async fn add_mount(&self, mount: &AdmittedMount) -> Result<(), MountError> {
         live_mount::check_writable(&self.writable_paths, mount)?;
         let host = self.host.upgrade().ok_or(MountError::Gone)?;
@@ -111,23 +109,19 @@ impl LocalBox {
             return Err(MountError::Gone);
         }
         self.last_activity.touch();
-        let (resources, mount) = (Arc::clone(&self.resources), mount.clone());
-        let (mounting, active_work) = (Arc::clone(&self.mounting), self.active_work.enter());
-        let joining = tokio::spawn(async move {
-            let _alone = mounting.lock().await;
-            let wanted = mount.clone();
-            let work = move || live_mount::mount(&host, &resources, &wanted);
-            let outcome = tokio::task::spawn_blocking(work).await;
-            drop(active_work);
-            outcome.unwrap_or_else(|error| {
-                Err(live_mount::failed(
-                    &mount,
-                    "run the mount helper",
-                    io::Error::other(error),
-                ))
-            })
-        });
-        joining.await.unwrap_or(Err(MountError::Gone))
+        let active_work = host.active_work.enter();
+        let alone = Arc::clone(&self.mounting).lock_owned().await;
+        let (resources, wanted) = (Arc::clone(&self.resources), mount.clone());
+        let work = move || {
+            let outcome = live_mount::mount(&host, &resources, &wanted);
+            drop((alone, active_work));
+            outcome
+        };
+        let outcome = tokio::task::spawn_blocking(work).await;
+        outcome.unwrap_or_else(|error| {
+            let error = io::Error::other(error);
+            Err(live_mount::failed(mount, "run the mount helper", error))
+        })
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -474,7 +468,8 @@ impl Drop for LocalBox {
         // `BoxResources::drop` does what is possible without waiting.
         self.resources.kill();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (resources, active_work) = (Arc::clone(&self.resources), self.active_work.enter());
+            let resources = Arc::clone(&self.resources);
+            let active_work = self.host.upgrade().map(|host| host.active_work.enter());
             runtime.spawn(async move {
                 if let Err(error) = resources.clear().await {
                     tracing::warn!(%error, name = resources.name, "failed to clean up a dropped box");

@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use boxwood_init::{Channel, PROGRAM_NAME, SOCKET_NAME};
 use rustix::net::{SocketFlags, accept_with, listen};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -119,13 +118,6 @@ impl BootstrapDir {
             pidfd,
         })
     }
-}
-
-/// For kernels without `SO_PEERPIDFD`. The pid cannot be reused meanwhile: init is connected and waits for
-/// its plan.
-pub(crate) fn pidfd_of(pid: i32) -> io::Result<OwnedFd> {
-    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
-    Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 impl Drop for BootstrapDir {

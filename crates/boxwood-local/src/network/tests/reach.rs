@@ -261,7 +261,7 @@ fn without_the_hosts_table_the_filter_inside_still_refuses() {
 }
 
 #[test]
-fn a_name_server_on_the_host_answers_through_both_filters() {
+fn a_name_server_on_the_host_answers_through_the_filters_of_host_and_box() {
     on_a_host_of_its_own(|| {
         let _outside = Outside::new("bwtout0", [198, 51, 100]);
         let server = Ipv4Addr::new(198, 51, 100, 1);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn drop_policies_of_other_programs_are_passed_and_restored() {
+fn boxes_pass_a_drop_policy_of_another_program_which_is_restored_afterwards() {
     on_a_host_of_its_own(|| {
         let (networks, _) = networks("obstacle");
         let table = format!("bwtest{}", std::process::id());
@@ -87,7 +87,7 @@ fn a_running_box_keeps_its_network_when_daemons_change() {
 }
 
 #[test]
-fn a_failed_attach_leaves_nothing() {
+fn a_failed_attach_leaves_no_links_or_rules() {
     on_a_host_of_its_own(|| {
         let (networks, tag) = networks("failed");
         let before = Footprint::of(&tag);
@@ -117,7 +117,7 @@ fn an_exhausted_pool_names_the_setting_to_change() {
 }
 
 #[test]
-fn a_hundred_leases_fifty_at_a_time_leave_nothing() {
+fn a_hundred_networks_leave_no_links_rules_or_settings() {
     on_a_host_of_its_own(|| {
         let (networks, tag) = networks("churn");
         let before = Footprint::of(&tag);
