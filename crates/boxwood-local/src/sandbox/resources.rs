@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use boxwood_backend::{BoxFuture, BoxHandle, ControlError, SpawnError};
@@ -44,7 +44,7 @@ pub struct BoxResources {
     backend_state: Option<Box<dyn BackendState>>,
     /// How the next daemon finds the box; `None` if the box ends with its channel. The socket is removed with
     /// the box.
-    handle: OnceLock<BoxHandle>,
+    handle: Mutex<Option<BoxHandle>>,
     /// The locked directory of the image that the box runs from.
     image: Mutex<Option<OwnedFd>>,
     /// The box does not belong to this daemon: nothing is killed or removed.
@@ -63,7 +63,7 @@ impl BoxResources {
             outbound: Mutex::default(),
             namespaces: Mutex::default(),
             backend_state: None,
-            handle: OnceLock::new(),
+            handle: Mutex::default(),
             image: Mutex::default(),
             detached: AtomicBool::new(false),
         })
@@ -93,17 +93,16 @@ impl BoxResources {
     }
 
     pub(crate) fn set_handle(&self, handle: BoxHandle) {
-        // Set once: the box has just been created or found.
-        let _ = self.handle.set(handle);
+        *lock(&self.handle) = Some(handle);
     }
 
     /// Returns true if the next daemon can adopt the box.
     pub(crate) fn is_adoptable(&self) -> bool {
-        self.handle.get().is_some()
+        lock(&self.handle).is_some()
     }
 
     fn remove_recovery_socket(&self) {
-        if let Some(handle) = self.handle.get() {
+        if let Some(handle) = lock(&self.handle).take() {
             recovery_socket::remove(&handle.socket);
         }
     }
