@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use boxwood_local::lock;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -27,21 +28,10 @@ pub(crate) struct Cleanup {
     orphans_removed: OnceCell<()>,
     /// Boxes of an earlier daemon that were adopted.
     adopted: Mutex<BTreeSet<String>>,
-    /// Containers that are still to be removed.
-    waiting: Mutex<BTreeMap<String, Certainty>>,
+    /// Containers that are still to be removed, and when an available engine first reported them as missing.
+    waiting: Mutex<BTreeMap<String, Option<Instant>>>,
     /// Set when a call found the engine unavailable, so that other calls do not wait for it.
     unavailable: AtomicBool,
-}
-
-/// Whether a missing container may still be created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Certainty {
-    None,
-    /// The engine was asked to create it and did not reply, so it may still create it.
-    /// `missing_since` is when an available engine first reported it as missing.
-    MayAppear {
-        missing_since: Option<Instant>,
-    },
 }
 
 impl Cleanup {
@@ -58,15 +48,13 @@ impl Cleanup {
 
     /// Excludes an adopted box from the cleanup. Called before the first cleanup.
     pub(crate) fn keep(&self, name: &str) {
-        let mut adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
-        adopted.insert(name.to_owned());
+        lock(&self.adopted).insert(name.to_owned());
     }
 
     fn is_orphan(&self, found: &Found) -> bool {
-        let adopted = self.adopted.lock().unwrap_or_else(PoisonError::into_inner);
         let name = plain(&found.name);
         name.starts_with(NAME_PREFIX)
-            && !adopted.contains(name)
+            && !lock(&self.adopted).contains(name)
             && self.owner.is_orphan(&found.labels, found.state)
     }
 
@@ -138,23 +126,17 @@ impl Cleanup {
     /// nothing of the box is running any more.
     pub(crate) async fn remove(self: &Arc<Self>, name: &str) -> Result<(), CliError> {
         if self.unavailable.load(Ordering::Acquire) {
-            self.remove_later(name, Certainty::None);
+            self.remove_later(name);
             return Ok(());
         }
         match self.try_remove(name).await {
             Err(error) if error.engine_is_unavailable() => {
                 tracing::warn!(%error, name, "the engine is unavailable; the container will be removed later");
-                self.remove_later(name, Certainty::None);
+                self.remove_later(name);
                 Ok(())
             }
             outcome => outcome.map(drop),
         }
-    }
-
-    /// Removes a container that the engine may or may not have created, or may still create.
-    pub(crate) fn remove_unconfirmed(self: &Arc<Self>, name: &str) {
-        let missing_since = None;
-        self.remove_later(name, Certainty::MayAppear { missing_since });
     }
 
     async fn try_remove(&self, name: &str) -> Result<Removed, CliError> {
@@ -175,15 +157,13 @@ impl Cleanup {
         }
     }
 
-    fn waiting(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Certainty>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn remove_later(self: &Arc<Self>, name: &str, certainty: Certainty) {
+    /// Removes a container once the engine is available. The engine may still create it: it was possibly asked
+    /// to and did not reply.
+    pub(crate) fn remove_later(self: &Arc<Self>, name: &str) {
         self.unavailable.store(true, Ordering::Release);
         let first = {
-            let mut waiting = self.waiting();
-            waiting.insert(name.to_owned(), certainty);
+            let mut waiting = lock(&self.waiting);
+            waiting.insert(name.to_owned(), None);
             waiting.len() == 1
         };
         if first {
@@ -205,14 +185,8 @@ impl Cleanup {
 
     /// Returns true if nothing is left to remove.
     async fn remove_waiting(&self) -> bool {
-        let all: Vec<(String, Certainty)> = {
-            let waiting = self.waiting();
-            waiting
-                .iter()
-                .map(|(name, certainty)| (name.clone(), *certainty))
-                .collect()
-        };
-        for (name, certainty) in all {
+        let names: Vec<String> = lock(&self.waiting).keys().cloned().collect();
+        for name in names {
             let removed = match self.try_remove(&name).await {
                 Err(error) if error.engine_is_unavailable() => {
                     self.unavailable.store(true, Ordering::Release);
@@ -225,13 +199,14 @@ impl Cleanup {
                 Ok(removed) => removed,
             };
             self.unavailable.store(false, Ordering::Release);
-            let mut waiting = self.waiting();
-            match remaining_certainty(certainty, removed, Instant::now()) {
-                Some(certainty) => waiting.insert(name, certainty),
-                None => waiting.remove(&name),
-            };
+            let mut waiting = lock(&self.waiting);
+            if let Some(missing_since) = waiting.get_mut(&name)
+                && is_final(missing_since, removed, Instant::now())
+            {
+                waiting.remove(&name);
+            }
         }
-        self.waiting().is_empty()
+        lock(&self.waiting).is_empty()
     }
 }
 
@@ -241,15 +216,10 @@ enum Removed {
     Missing,
 }
 
-/// The certainty after an available engine has replied; `None` if nothing is left to do.
-fn remaining_certainty(certainty: Certainty, removed: Removed, now: Instant) -> Option<Certainty> {
-    let Certainty::MayAppear { missing_since } = certainty else {
-        return None;
-    };
-    let since = missing_since.unwrap_or(now);
-    let is_final = removed == Removed::Now || now.duration_since(since) >= SETTLE_TIME;
-    let missing_since = Some(since);
-    (!is_final).then_some(Certainty::MayAppear { missing_since })
+/// Returns true if an available engine will not create the container any more.
+fn is_final(missing_since: &mut Option<Instant>, removed: Removed, now: Instant) -> bool {
+    let since = *missing_since.get_or_insert(now);
+    removed == Removed::Now || now.duration_since(since) >= SETTLE_TIME
 }
 
 struct Found {
@@ -307,19 +277,12 @@ mod tests {
     #[test]
     fn a_container_that_may_still_appear_is_checked_again() {
         let now = Instant::now();
-        let may_appear = |missing_since| Certainty::MayAppear { missing_since };
-        let missing = Removed::Missing;
-        assert_eq!(remaining_certainty(Certainty::None, missing, now), None);
-        assert_eq!(
-            remaining_certainty(may_appear(None), Removed::Now, now),
-            None
-        );
-        let seen = remaining_certainty(may_appear(None), missing, now).expect("it may come");
-        assert_eq!(seen, may_appear(Some(now)));
-        assert_eq!(
-            remaining_certainty(seen, missing, now + SETTLE_TIME / 2),
-            Some(seen)
-        );
-        assert_eq!(remaining_certainty(seen, missing, now + SETTLE_TIME), None);
+        let mut missing_since = None;
+        assert!(is_final(&mut missing_since, Removed::Now, now));
+        let mut missing_since = None;
+        let mut is_final = |at| is_final(&mut missing_since, Removed::Missing, at);
+        assert!(!is_final(now));
+        assert!(!is_final(now + SETTLE_TIME / 2));
+        assert!(is_final(now + SETTLE_TIME));
     }
 }

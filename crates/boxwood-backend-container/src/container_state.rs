@@ -1,10 +1,10 @@
 //! What the engine and the daemon keep of a box besides its processes.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use boxwood_backend::{AdoptError, BoxFuture};
-use boxwood_local::{BackendState, BootstrapDir, BoxIds, IdsRecord, LocalHost};
+use boxwood_local::{BackendState, BootstrapDir, BoxIds, IdsRecord, LocalHost, adopt_step, lock};
 use serde::{Deserialize, Serialize};
 
 use crate::cleanup::Cleanup;
@@ -20,6 +20,15 @@ pub(crate) struct Rest {
     pub(crate) bootstrap: BootstrapDir,
     /// The ids that the box's users are mapped to, if the daemon allocated them.
     pub(crate) range: Option<BoxIds>,
+}
+
+impl Rest {
+    fn found(host: &LocalHost, record: &serde_json::Value) -> io::Result<Self> {
+        let Record { bootstrap, range } = Record::deserialize(record)?;
+        let range = range.map(|range| host.mapping.claim(&range)).transpose()?;
+        let bootstrap = BootstrapDir::leftover(host, &bootstrap)?;
+        Ok(Self { bootstrap, range })
+    }
 }
 
 /// The state in the record of the box.
@@ -38,16 +47,9 @@ impl Container {
         name: &str,
         record: &serde_json::Value,
     ) -> Result<Self, AdoptError> {
-        let failed = |source: io::Error| AdoptError::Step {
-            step: "parse the record of its container".to_owned(),
-            source,
-        };
-        let Record { bootstrap, range } =
-            Record::deserialize(record).map_err(|error| failed(error.into()))?;
-        let range = range.map(|range| host.mapping.claim(&range)).transpose();
-        let range = range.map_err(failed)?;
-        let bootstrap = BootstrapDir::leftover(host, &bootstrap).map_err(failed)?;
-        Ok(Self::new(cleanup, name, Some(Rest { bootstrap, range })))
+        let rest =
+            Rest::found(host, record).map_err(adopt_step("parse the record of its container"))?;
+        Ok(Self::new(cleanup, name, Some(rest)))
     }
 
     /// A relayed box ends with its connection and has nothing else to keep.
@@ -58,23 +60,19 @@ impl Container {
             rest: Mutex::new(rest),
         }
     }
-
-    fn rest(&self) -> MutexGuard<'_, Option<Rest>> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl BackendState for Container {
     fn remove(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
             let outcome = self.cleanup.remove(&self.name).await;
-            drop(self.rest().take());
+            drop(lock(&self.rest).take());
             outcome.map_err(io::Error::other)
         })
     }
 
     fn record(&self) -> serde_json::Value {
-        let rest = self.rest();
+        let rest = lock(&self.rest);
         let Some(Rest { bootstrap, range }) = &*rest else {
             return serde_json::Value::Null;
         };
@@ -86,7 +84,7 @@ impl BackendState for Container {
     }
 
     fn detach(&self) {
-        if let Some(rest) = &*self.rest() {
+        if let Some(rest) = &*lock(&self.rest) {
             rest.bootstrap.detach();
         }
     }

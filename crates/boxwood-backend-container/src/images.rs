@@ -224,8 +224,7 @@ impl Images for EngineImages {
                         after,
                     });
                 }
-                Err(CliError::Refused { message }) => {
-                    let error = CliError::Refused { message };
+                Err(error @ CliError::Refused { .. }) => {
                     if error.engine_is_unavailable() && !error.no_such_image() {
                         // The error may be the registry's, so check whether the engine is available.
                         if let Err(error) = self.inspect(&[image]).await

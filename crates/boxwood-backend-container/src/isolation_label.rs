@@ -1,7 +1,7 @@
 //! The isolation label of a box, from the kernel's view of its init and cgroups.
 
 use boxwood_api::{IsolationLabel, Mechanism};
-use boxwood_backend::StartError;
+use boxwood_backend::{StartError, start_step};
 use boxwood_local::{BoxResources, observed_lacks, own_kernel_lacks};
 use boxwood_policy::AdmittedSpec;
 
@@ -14,10 +14,7 @@ pub(crate) fn label(
     landlock: bool,
 ) -> Result<IsolationLabel, StartError> {
     let engine = shared.settings.engine.name();
-    let mut lacks = observed_lacks(resources.init).map_err(|source| StartError::Step {
-        step: "read what is in force".to_owned(),
-        source,
-    })?;
+    let mut lacks = observed_lacks(resources.init).map_err(start_step("read what is in force"))?;
     let unenforced = resources
         .group
         .as_ref()

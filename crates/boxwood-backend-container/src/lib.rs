@@ -68,7 +68,7 @@ impl ContainerBackend {
         Self {
             shared: Arc::new(Shared {
                 cleanup: Cleanup::new(cli.clone(), owner.clone()),
-                images: EngineImages::new(cli.clone(), &settings, host.state_dir()),
+                images: EngineImages::new(cli.clone(), &settings, &host.state_dir),
                 host,
                 settings,
                 cli,
@@ -129,10 +129,10 @@ impl Backend for ContainerBackend {
         let adopt = async move {
             let (host, cleanup) = (&shared.host, &shared.cleanup);
             let reconnected = host.reconnect(&handle).await?;
-            let name = reconnected.name().to_owned();
-            let container = Container::found(host, cleanup, &name, reconnected.backend_state())?;
+            let record = reconnected.backend_state();
+            let container = Container::found(host, cleanup, &handle.name, record)?;
             let adopted = reconnected.adopt(host, Some(Box::new(container))).await?;
-            cleanup.keep(&name);
+            cleanup.keep(&handle.name);
             Ok(adopted)
         };
         spawn_adopt(&self.shared.host, adopt)

@@ -116,13 +116,10 @@ impl Lease {
     }
 
     fn to_text(&self) -> String {
-        let Self {
-            boot,
-            pid_namespace,
-            pid,
-            started,
-        } = self;
-        format!("{boot}/{pid_namespace}/{pid}/{started}")
+        format!(
+            "{}/{}/{}/{}",
+            self.boot, self.pid_namespace, self.pid, self.started
+        )
     }
 
     fn parse(text: &str) -> Option<Self> {

@@ -33,9 +33,7 @@ async fn engine(shared: &Shared) -> Finding {
                 message: "Cannot connect to the Docker daemon".to_owned(),
             },
         ),
-        Ok(_) => Outcome::Works {
-            detail: format!("`{} info` succeeds", shared.cli.program()),
-        },
+        Ok(_) => Outcome::works(format!("`{} info` succeeds", shared.cli.program())),
         Err(error) => fatal(shared, &error),
     };
     Finding {
@@ -48,24 +46,21 @@ async fn engine(shared: &Shared) -> Finding {
 
 fn fatal(shared: &Shared, error: &crate::cli::CliError) -> Outcome {
     let error = unavailable(shared, error);
-    Outcome::Fatal {
-        why: boxwood_local::chain(&error),
-        fix: error
+    Outcome::fatal(
+        boxwood_local::chain(&error),
+        error
             .hint()
-            .unwrap_or("check the output of the engine's `info` command")
-            .to_owned(),
-    }
+            .unwrap_or("check the output of the engine's `info` command"),
+    )
 }
 
 async fn leftovers(shared: &Shared) -> Finding {
     let outcome = match shared.cleanup.remove_orphans_once().await {
-        Ok(()) => Outcome::Works {
-            detail: "no containers of dead daemons".to_owned(),
-        },
-        Err(error) => Outcome::Missing {
-            why: boxwood_local::chain(&error),
-            fix: format!("check the output of `{} ps --all`", shared.cli.program()),
-        },
+        Ok(()) => Outcome::works("no containers of dead daemons"),
+        Err(error) => Outcome::missing(
+            boxwood_local::chain(&error),
+            format!("check the output of `{} ps --all`", shared.cli.program()),
+        ),
     };
     Finding {
         name: "leftovers",
@@ -79,13 +74,11 @@ async fn image(shared: &Shared) -> Finding {
     let name = shared.settings.image.as_str();
     let args = Args::new(["image", "inspect", "--format", "{{.Id}}", "--", name]);
     let outcome = match shared.cli.run(args.0, INFO).await {
-        Ok(_) => Outcome::Works {
-            detail: format!("`{name}` is present"),
-        },
-        Err(error) => Outcome::Missing {
-            why: format!("`{name}`: {}", boxwood_local::chain(&error)),
-            fix: format!("{} pull {name}", shared.cli.program()),
-        },
+        Ok(_) => Outcome::works(format!("`{name}` is present")),
+        Err(error) => Outcome::missing(
+            format!("`{name}`: {}", boxwood_local::chain(&error)),
+            format!("{} pull {name}", shared.cli.program()),
+        ),
     };
     Finding {
         name: "default image",

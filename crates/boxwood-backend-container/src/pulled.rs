@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use boxwood_api::ImageName;
+use boxwood_local::lock;
 
 /// One name per line. If the file cannot be read or written, images are missing from the list and are not
 /// removed.
@@ -45,7 +46,7 @@ impl PulledImages {
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeSet<String>)) {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = lock(&self.changing);
         let mut names = self.names();
         change(&mut names);
         let text: String = names
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_survive_a_restart_and_are_removed_with_the_image() {
+    fn names_of_pulled_images_survive_a_restart_and_are_removed_with_the_image() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("pulled-docker");
         let (one, other) = ("debian:12", "alpine");

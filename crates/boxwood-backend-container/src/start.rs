@@ -98,7 +98,7 @@ async fn clear(shared: &Shared, name: &str, failed: Failed) -> Failed {
         failed => failed,
     };
     if matches!(&failed, Failed::Engine(error) if error.engine_is_unavailable()) {
-        shared.cleanup.remove_unconfirmed(name);
+        shared.cleanup.remove_later(name);
     } else if let Err(error) = shared.cleanup.remove(name).await {
         tracing::warn!(%error, name, "failed to remove the container of a failed start");
     }
@@ -278,18 +278,14 @@ async fn create(
     }
     let init_uid = ids.init_uid;
     let container = Container::new(&shared.cleanup, name, Some(Rest { bootstrap, range }));
-    let InitConnection {
-        channel,
-        pid,
-        pidfd,
-    } = init;
-    let mut resources = BoxResources::new(name.to_owned(), pid, pidfd, ids)
+    let pid = init.pid;
+    let mut resources = BoxResources::new(name.to_owned(), pid, init.pidfd, ids)
         .map_err(step("watch the pidfd of init"))?
         .with_backend_state(Box::new(container));
     resources
         .set_namespaces(BoxNamespaces::open(resources.init).map_err(step("open its namespaces"))?);
     resources.group = Some(Group::observed(pid, init_uid).map_err(step("find its cgroups"))?);
-    Ok((resources, channel))
+    Ok((resources, init.channel))
 }
 
 /// The mapping of the box's users, and the range of ids allocated for it.
@@ -375,19 +371,18 @@ async fn check_identity(shared: &Shared, name: &str, init: &InitConnection) -> R
         .run(args::pid_of(name), INSPECT)
         .await
         .map_err(Failed::Engine)?;
-    let wrong = |why: String| Failed::Start(step("check the pid of init")(io::Error::other(why)));
     let pid = output.split_whitespace().next().unwrap_or_default();
-    if pid != init.pid.to_string() {
-        return Err(wrong(format!(
+    let why = if pid == init.pid.to_string() {
+        match procfs::is_first_of_namespace(init.pid) {
+            Ok(true) => return Ok(()),
+            Ok(false) => "init is not the first process of a PID namespace".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    } else {
+        format!(
             "the engine reports init as process {pid}, but process {} connected",
             init.pid
-        )));
-    }
-    match procfs::is_first_of_namespace(init.pid) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(wrong(
-            "init is not the first process of a PID namespace".to_owned(),
-        )),
-        Err(error) => Err(wrong(error.to_string())),
-    }
+        )
+    };
+    Err(step("check the pid of init")(io::Error::other(why)).into())
 }

@@ -169,7 +169,7 @@ fn a_read_only_root_has_no_volumes_to_write_to() -> anyhow::Result<()> {
 /// Links in place of directories that every box has: nothing is mounted at their targets, and commands keep
 /// their uid.
 #[test]
-fn links_in_place_of_mount_points_are_not_followed() -> anyhow::Result<()> {
+fn symlinks_in_place_of_mount_points_are_not_followed() -> anyhow::Result<()> {
     for place in [
         "tmp",
         "home",

@@ -27,12 +27,8 @@ const NAME: &str = "native";
 /// The backend. Clones share all state.
 #[derive(Clone)]
 pub struct NativeBackend {
-    shared: Arc<Shared>,
-}
-
-pub(crate) struct Shared {
     host: Arc<LocalHost>,
-    pool: Pool,
+    pool: Arc<Pool>,
     images: ImageStore,
 }
 
@@ -41,10 +37,12 @@ impl NativeBackend {
     pub fn new(host: Arc<LocalHost>, pool_size: usize) -> Self {
         host.join();
         let pool = Pool::new(if host.mapping.is_root() { pool_size } else { 0 });
-        let images = ImageStore::new(host.state_dir(), NAME);
+        let images = ImageStore::new(&host.state_dir, NAME);
         images.remove_leftovers_later();
         Self {
-            shared: Arc::new(Shared { host, pool, images }),
+            host,
+            pool: Arc::new(pool),
+            images,
         }
     }
 }
@@ -59,7 +57,7 @@ impl Backend for NativeBackend {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>> {
-        Box::pin(probe::probe(Arc::clone(&self.shared)))
+        Box::pin(probe::probe(self.clone()))
     }
 
     fn start<'a>(
@@ -68,36 +66,36 @@ impl Backend for NativeBackend {
         _progress: &'a Progress,
         recorder: &'a StartRecorder,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
-        let start = start::start(Arc::clone(&self.shared), spec.clone(), recorder.clone());
-        spawn_start(&self.shared.host, start)
+        let start = start::start(self.clone(), spec.clone(), recorder.clone());
+        spawn_start(&self.host, start)
     }
 
     fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
-        Box::pin(async { self.shared.host.recovery_sockets(NAME) })
+        Box::pin(async { self.host.recovery_sockets(NAME) })
     }
 
     fn adopt<'a>(&'a self, handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
-        let (host, handle) = (Arc::clone(&self.shared.host), handle.clone());
+        let (host, handle) = (Arc::clone(&self.host), handle.clone());
         let adopt = async move {
             let reconnected = host.reconnect(&handle).await?;
             reconnected.adopt(&host, None).await
         };
-        spawn_adopt(&self.shared.host, adopt)
+        spawn_adopt(&self.host, adopt)
     }
 
     fn finish_adoption(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.shared.host.finish_adoption(NAME))
+        Box::pin(self.host.finish_adoption(NAME))
     }
 
     fn images(&self) -> &dyn Images {
-        &self.shared.images
+        &self.images
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.shared.host.active_work.idle().await;
-            self.shared.pool.drain().await;
-            self.shared.host.leave().await;
+            self.host.active_work.idle().await;
+            self.pool.drain().await;
+            self.host.leave().await;
         })
     }
 }

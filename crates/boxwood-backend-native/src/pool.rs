@@ -1,27 +1,20 @@
 //! A pool of prewarmed boxes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use boxwood_local::lock;
 use boxwood_policy::BoxUser;
 
-use crate::Shared;
+use crate::NativeBackend;
 use crate::prewarmed::Prewarmed;
 
 pub(crate) struct Pool {
     size: usize,
     boxes: Mutex<Vec<Prewarmed>>,
-    filling: AtomicBool,
+    /// Held by the task that fills the pool.
+    filling: Arc<tokio::sync::Mutex<()>>,
     closed: AtomicBool,
-}
-
-/// Resets the flag when filling ends.
-struct Filling<'a>(&'a AtomicBool);
-
-impl Drop for Filling<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
 }
 
 impl Pool {
@@ -29,39 +22,39 @@ impl Pool {
         Self {
             size,
             boxes: Mutex::default(),
-            filling: AtomicBool::new(false),
+            filling: Arc::default(),
             closed: AtomicBool::new(false),
         }
     }
 
-    /// Takes a prewarmed box for `user`, if there is one, and refills the pool in the background.
-    pub(crate) fn take(&self, shared: &Arc<Shared>, user: BoxUser) -> Option<Prewarmed> {
-        let prewarmed = {
-            let mut boxes = self.lock();
-            let at = boxes.iter().position(|prewarmed| prewarmed.user == user);
-            at.map(|at| boxes.swap_remove(at))
+    /// Takes a prewarmed box if there is one for `user`, and refills the pool in the background.
+    pub(crate) fn take(&self, backend: &NativeBackend, user: BoxUser) -> Option<Prewarmed> {
+        let prewarmed = match user {
+            BoxUser::Box => lock(&self.boxes).pop(),
+            BoxUser::Root => None,
         };
-        self.fill(shared);
+        self.fill(backend);
         prewarmed
     }
 
     /// Starts filling the pool unless it is being filled already.
-    pub(crate) fn fill(&self, shared: &Arc<Shared>) {
+    pub(crate) fn fill(&self, backend: &NativeBackend) {
         if self.size == 0
             || self.closed.load(Ordering::Acquire)
-            || self.lock().len() >= self.size
-            || self.filling.swap(true, Ordering::AcqRel)
+            || lock(&self.boxes).len() >= self.size
         {
             return;
         }
-        let shared = Arc::clone(shared);
+        let Ok(filling) = Arc::clone(&self.filling).try_lock_owned() else {
+            return;
+        };
+        let backend = backend.clone();
         tokio::spawn(async move {
-            let pool = &shared.pool;
-            let filling = Filling(&pool.filling);
-            while pool.lock().len() < pool.size && !pool.closed.load(Ordering::Acquire) {
-                shared.host.last_activity.wait_until_quiet().await;
-                match Prewarmed::make(&shared, BoxUser::Box).await {
-                    Ok(prewarmed) => pool.lock().push(prewarmed),
+            let pool = &backend.pool;
+            while lock(&pool.boxes).len() < pool.size && !pool.closed.load(Ordering::Acquire) {
+                backend.host.last_activity.wait_until_quiet().await;
+                match Prewarmed::make(&backend, BoxUser::Box).await {
+                    Ok(prewarmed) => lock(&pool.boxes).push(prewarmed),
                     Err(error) => {
                         // The next start creates its own box and reports the error.
                         tracing::warn!(%error, "failed to create a prewarmed box");
@@ -77,18 +70,12 @@ impl Pool {
     pub(crate) async fn drain(&self) {
         self.closed.store(true, Ordering::Release);
         // The filling task checks the flag after each box.
-        while self.filling.load(Ordering::Acquire) {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
-        let boxes = std::mem::take(&mut *self.lock());
+        let _filled = self.filling.lock().await;
+        let boxes = std::mem::take(&mut *lock(&self.boxes));
         for prewarmed in boxes {
             if let Err(error) = prewarmed.resources.clear().await {
                 tracing::warn!(%error, "failed to remove a prewarmed box");
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Prewarmed>> {
-        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,36 +1,34 @@
 //! A prewarmed box: empty namespaces, cgroups joined, init waiting for its plan.
 
 use std::io;
-use std::sync::Arc;
 
 use boxwood_init::{Channel, ToSpawner};
 use boxwood_local::{BoxNamespaces, BoxResources, Group, SpawnedProcess, next_name};
 use boxwood_policy::BoxUser;
 
-use crate::Shared;
+use crate::NativeBackend;
 
 pub(crate) struct Prewarmed {
     pub(crate) resources: BoxResources,
     pub(crate) channel: Channel,
-    pub(crate) user: BoxUser,
 }
 
 impl Prewarmed {
     /// Creates one on a blocking thread.
-    pub(crate) async fn make(shared: &Arc<Shared>, user: BoxUser) -> io::Result<Self> {
+    pub(crate) async fn make(backend: &NativeBackend, user: BoxUser) -> io::Result<Self> {
         let runtime = tokio::runtime::Handle::current();
-        let shared = Arc::clone(shared);
+        let backend = backend.clone();
         tokio::task::spawn_blocking(move || {
             // The pidfd is registered with the runtime.
             let _inside = runtime.enter();
-            Self::make_blocking(&shared, user)
+            Self::make_blocking(&backend, user)
         })
         .await
         .map_err(io::Error::other)?
     }
 
-    fn make_blocking(shared: &Shared, user: BoxUser) -> io::Result<Self> {
-        let host = &shared.host;
+    fn make_blocking(backend: &NativeBackend, user: BoxUser) -> io::Result<Self> {
+        let host = &backend.host;
         let ids = host.mapping.allocate(user)?;
         let (ours, theirs) = Channel::pair()?;
         let owner = ids.namespace_owner();
@@ -53,7 +51,6 @@ impl Prewarmed {
         Ok(Self {
             resources,
             channel: ours,
-            user,
         })
     }
 }

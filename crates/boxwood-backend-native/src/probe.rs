@@ -1,41 +1,37 @@
 //! Probes the host by starting boxes: what works, what is missing, and how to fix it.
 
-use std::sync::Arc;
-
 use boxwood_api::Mechanism;
 use boxwood_backend::{Finding, Outcome, Probe, ProbeError, StartRecorder};
 use boxwood_policy::BoxUser;
 
-use crate::Shared;
+use crate::NativeBackend;
 use crate::prewarmed::Prewarmed;
 
-pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
+pub(crate) async fn probe(backend: NativeBackend) -> Result<Probe, ProbeError> {
     // A probe is usually followed by a start.
-    shared.pool.fill(&shared);
-    let mut findings = vec![namespaces(&shared).await];
-    findings.extend(boxwood_local::probe_host(&shared.host));
-    let start = |spec| crate::start::start(Arc::clone(&shared), spec, StartRecorder::none());
+    backend.pool.fill(&backend);
+    let mut findings = vec![namespaces(&backend).await];
+    findings.extend(boxwood_local::probe_host(&backend.host));
+    let start = |spec| crate::start::start(backend.clone(), spec, StartRecorder::none());
     findings.extend(boxwood_local::probe_box(start).await);
-    findings.push(network(&shared).await);
+    findings.push(network(&backend).await);
     Ok(Probe { findings })
 }
 
 /// Creates and removes a prewarmed box, with all namespaces, maps and groups of a real one.
-async fn namespaces(shared: &Arc<Shared>) -> Finding {
-    let outcome = match Prewarmed::make(shared, BoxUser::Box).await {
+async fn namespaces(backend: &NativeBackend) -> Finding {
+    let outcome = match Prewarmed::make(backend, BoxUser::Box).await {
         Ok(prewarmed) => match prewarmed.resources.clear().await {
-            Ok(()) => Outcome::Works {
-                detail: "user, mount, pid, net, ipc, uts and cgroup namespaces".to_owned(),
-            },
-            Err(error) => Outcome::Fatal {
-                why: format!("failed to remove a box: {error}"),
-                fix: "look for processes that keep the box's cgroups in use".to_owned(),
-            },
+            Ok(()) => Outcome::works("user, mount, pid, net, ipc, uts and cgroup namespaces"),
+            Err(error) => Outcome::fatal(
+                format!("failed to remove a box: {error}"),
+                "look for processes that keep the box's cgroups in use",
+            ),
         },
-        Err(error) => Outcome::Fatal {
-            why: format!("failed to create the namespaces of a box: {error}"),
-            fix: namespace_fix().to_owned(),
-        },
+        Err(error) => Outcome::fatal(
+            format!("failed to create the namespaces of a box: {error}"),
+            namespace_fix(),
+        ),
     };
     Finding {
         name: "namespaces",
@@ -64,30 +60,26 @@ fn namespace_fix() -> &'static str {
 }
 
 /// Connects a prewarmed box to the network and removes it again.
-async fn network(shared: &Arc<Shared>) -> Finding {
-    let outcome = match Prewarmed::make(shared, BoxUser::Box).await {
+async fn network(backend: &NativeBackend) -> Finding {
+    let outcome = match Prewarmed::make(backend, BoxUser::Box).await {
         Ok(prewarmed) => {
-            let attached = boxwood_local::attach(&shared.host, &prewarmed.resources).await;
+            let attached = boxwood_local::attach(&backend.host, &prewarmed.resources).await;
             let cleared = prewarmed.resources.clear().await;
             match (attached, cleared) {
-                (Ok(_), Ok(())) => Outcome::Works {
-                    detail: boxwood_local::firewall_warning()
+                (Ok(_), Ok(())) => Outcome::works(
+                    boxwood_local::firewall_warning()
                         .unwrap_or_else(|| "boxes can be given a network of their own".to_owned()),
-                },
-                (Err(error), _) => Outcome::Missing {
-                    why: error.to_string(),
-                    fix: error.hint().unwrap_or("see the log").to_owned(),
-                },
-                (Ok(_), Err(error)) => Outcome::Missing {
-                    why: format!("failed to remove the network: {error}"),
-                    fix: "see the log".to_owned(),
-                },
+                ),
+                (Err(error), _) => {
+                    Outcome::missing(error.to_string(), error.hint().unwrap_or("see the log"))
+                }
+                (Ok(_), Err(error)) => Outcome::missing(
+                    format!("failed to remove the network: {error}"),
+                    "see the log",
+                ),
             }
         }
-        Err(error) => Outcome::Missing {
-            why: error.to_string(),
-            fix: namespace_fix().to_owned(),
-        },
+        Err(error) => Outcome::missing(error.to_string(), namespace_fix()),
     };
     Finding {
         name: "network",

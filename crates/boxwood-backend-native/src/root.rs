@@ -1,6 +1,7 @@
 //! The root of a box: the host's system directories, or an image.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use boxwood_backend::{StartError, start_step as step};
@@ -9,11 +10,11 @@ use boxwood_local::{BoxResources, ImageLease, idmapped_image, same_path};
 use boxwood_policy::{AdmittedSpec, Image, OpenedPath};
 use rustix::fs::{Mode, OFlags};
 
-use crate::Shared;
+use crate::NativeBackend;
 
 /// The root of the box. Blocks for a few system calls.
 pub(crate) fn root(
-    shared: &Shared,
+    backend: &NativeBackend,
     spec: &AdmittedSpec,
     resources: &BoxResources,
     leased: Option<ImageLease>,
@@ -29,18 +30,18 @@ pub(crate) fn root(
             opened
         }
     };
-    image_source(shared, &opened, resources, fds).map(RootPlan::Directory)
+    image_source(backend, &opened, resources, fds).map(RootPlan::Directory)
 }
 
 /// Finds the image in the store if the spec names one. The box keeps the lease.
 pub(crate) fn stored_image(
-    shared: &Shared,
+    backend: &NativeBackend,
     spec: &AdmittedSpec,
 ) -> Result<Option<ImageLease>, StartError> {
     let Image::Named(name) = spec.image() else {
         return Ok(None);
     };
-    match shared.images.find(name) {
+    match backend.images.find(name) {
         Ok(Some(lease)) => Ok(Some(lease)),
         Ok(None) => Err(unknown_image(name)),
         Err(source) => Err(step(format!("open image `{name}`"))(source)),
@@ -59,23 +60,14 @@ fn unknown_image(name: &str) -> StartError {
 
 fn leased_image(name: &str, lease: &ImageLease) -> Result<OpenedPath, StartError> {
     let handle = lease.handle();
-    Ok(OpenedPath {
-        handle: Arc::new(handle.map_err(step(format!("open image `{name}`")))?),
-        given: name.to_owned(),
-        real_path: lease.rootfs().to_owned(),
-        is_dir: true,
-    })
+    let handle = handle.map_err(step(format!("open image `{name}`")))?;
+    Ok(opened(name, lease.rootfs(), handle))
 }
 
-fn open_image(name: &str, path: &std::path::Path) -> Result<OpenedPath, StartError> {
+fn open_image(name: &str, path: &Path) -> Result<OpenedPath, StartError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(handle) => Ok(OpenedPath {
-            handle: Arc::new(handle),
-            given: name.to_owned(),
-            real_path: path.to_owned(),
-            is_dir: true,
-        }),
+        Ok(handle) => Ok(opened(name, path, handle)),
         Err(errno) => Err(StartError::ImageNotFound {
             image: name.to_owned(),
             hint: format!(
@@ -86,13 +78,22 @@ fn open_image(name: &str, path: &std::path::Path) -> Result<OpenedPath, StartErr
     }
 }
 
+fn opened(name: &str, path: &Path, handle: OwnedFd) -> OpenedPath {
+    OpenedPath {
+        handle: Arc::new(handle),
+        given: name.to_owned(),
+        real_path: path.to_owned(),
+        is_dir: true,
+    }
+}
+
 fn image_source(
-    shared: &Shared,
+    backend: &NativeBackend,
     image: &OpenedPath,
     resources: &BoxResources,
     fds: &mut Vec<OwnedFd>,
 ) -> Result<MountSource, StartError> {
-    if !shared.host.mapping.is_root() {
+    if !backend.host.mapping.is_root() {
         return same_path(image, fds);
     }
     let tree = idmapped_image(image, resources.init)

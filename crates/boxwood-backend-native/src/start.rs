@@ -9,17 +9,17 @@ use boxwood_local::{BoxResources, ConnectedBox, LocalBox, host_lacks, label, own
 use boxwood_policy::AdmittedSpec;
 
 use crate::prewarmed::Prewarmed;
-use crate::{NAME, Shared, root};
+use crate::{NAME, NativeBackend, root};
 
 pub(crate) async fn start(
-    shared: Arc<Shared>,
+    backend: NativeBackend,
     spec: AdmittedSpec,
     recorder: StartRecorder,
 ) -> Result<Arc<LocalBox>, StartError> {
-    let leased = root::stored_image(&shared, &spec)?;
-    let (resources, channel) = prewarmed(&shared, &spec).await?;
+    let leased = root::stored_image(&backend, &spec)?;
+    let (resources, channel) = prewarmed(&backend, &spec).await?;
     let connected = ConnectedBox {
-        host: &shared.host,
+        host: &backend.host,
         backend: NAME,
         spec: &spec,
         recorder: &recorder,
@@ -27,10 +27,10 @@ pub(crate) async fn start(
         channel,
     };
     let root = |resources: &BoxResources, fds: &mut Vec<OwnedFd>| {
-        root::root(&shared, &spec, resources, leased, fds)
+        root::root(&backend, &spec, resources, leased, fds)
     };
     let label = |_: &BoxResources, landlock| {
-        let mut lacks = host_lacks(&shared.host);
+        let mut lacks = host_lacks(&backend.host);
         lacks.extend(own_kernel_lacks(&spec, landlock));
         Ok(label(NAME, &spec, lacks))
     };
@@ -39,16 +39,16 @@ pub(crate) async fn start(
 
 /// Takes a running box from the pool, or creates one.
 async fn prewarmed(
-    shared: &Arc<Shared>,
+    backend: &NativeBackend,
     spec: &AdmittedSpec,
 ) -> Result<(BoxResources, boxwood_init::Channel), StartError> {
-    while let Some(prewarmed) = shared.pool.take(shared, spec.user()) {
+    while let Some(prewarmed) = backend.pool.take(backend, spec.user()) {
         if prewarmed.resources.is_alive() {
             return Ok((prewarmed.resources, prewarmed.channel));
         }
         prewarmed.resources.clear_failed().await;
     }
-    let prewarmed = Prewarmed::make(shared, spec.user())
+    let prewarmed = Prewarmed::make(backend, spec.user())
         .await
         .map_err(blocked)?;
     Ok((prewarmed.resources, prewarmed.channel))

@@ -4,19 +4,20 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use boxwood_backend::{BoxFuture, StartError, start_step as step};
 use boxwood_init::ENTER;
 use boxwood_local::{
-    BackendState, BootstrapDir, BoxIds, InitConnection, LocalHost, async_fd, program,
+    BackendState, BootstrapDir, BoxIds, InitConnection, LocalHost, async_fd, lock, program,
 };
 use boxwood_sys::procfs;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use crate::args::arguments;
 use crate::log::Log;
@@ -55,19 +56,14 @@ impl Jail {
             process: Mutex::new(Some(process)),
         })
     }
-
-    fn process(&self) -> MutexGuard<'_, Option<NsjailProcess>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl BackendState for Jail {
     fn remove(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
-            let process = self.process().take();
+            let process = lock(&self.process).take();
             match process {
-                Some(NsjailProcess::Child(mut process)) => end(&mut process).await,
-                Some(NsjailProcess::Found(pidfd)) => end_found(&pidfd).await,
+                Some(process) => process.end().await,
                 None => Ok(()),
             }
         })
@@ -78,25 +74,26 @@ impl BackendState for Jail {
     }
 
     fn detach(&self) {
-        if let Some(NsjailProcess::Child(process)) = self.process().take() {
+        if let Some(NsjailProcess::Child(process)) = lock(&self.process).take() {
             // Dropping it would kill nsjail and the box.
             std::mem::forget(process);
         }
     }
 }
 
-/// Reaps nsjail, and kills it if it does not exit by itself.
-async fn end(process: &mut Child) -> io::Result<()> {
-    match tokio::time::timeout(EXIT_TIMEOUT, process.wait()).await {
-        Ok(outcome) => outcome.map(drop),
-        Err(_elapsed) => process.kill().await,
-    }
-}
-
-async fn end_found(pidfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
-    match tokio::time::timeout(EXIT_TIMEOUT, pidfd.readable()).await {
-        Ok(outcome) => outcome.map(drop),
-        Err(_elapsed) => Ok(pidfd_send_signal(pidfd.get_ref(), Signal::KILL)?),
+impl NsjailProcess {
+    /// Waits for nsjail, and kills it if it does not exit by itself. Reaps a child.
+    async fn end(self) -> io::Result<()> {
+        match self {
+            Self::Child(mut process) => match timeout(EXIT_TIMEOUT, process.wait()).await {
+                Ok(outcome) => outcome.map(drop),
+                Err(_elapsed) => process.kill().await,
+            },
+            Self::Found(pidfd) => match timeout(EXIT_TIMEOUT, pidfd.readable()).await {
+                Ok(outcome) => outcome.map(drop),
+                Err(_elapsed) => Ok(pidfd_send_signal(pidfd.get_ref(), Signal::KILL)?),
+            },
+        }
     }
 }
 

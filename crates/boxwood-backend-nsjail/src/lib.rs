@@ -19,7 +19,7 @@ use boxwood_backend::{
     AdoptError, Adopted, Backend, BoxFuture, BoxHandle, Capabilities, Images, NoImages, Probe,
     ProbeError, Progress, Sandbox, StartError, StartRecorder,
 };
-use boxwood_local::{LocalHost, local_capabilities, spawn_adopt, spawn_start};
+use boxwood_local::{LocalHost, adopt_step, local_capabilities, spawn_adopt, spawn_start};
 use boxwood_policy::AdmittedSpec;
 
 use crate::jail::Jail;
@@ -44,10 +44,6 @@ impl Default for NsjailSettings {
 /// The backend. Clones share all state.
 #[derive(Clone)]
 pub struct NsjailBackend {
-    shared: Arc<Shared>,
-}
-
-pub(crate) struct Shared {
     host: Arc<LocalHost>,
     settings: NsjailSettings,
 }
@@ -56,9 +52,7 @@ impl NsjailBackend {
     /// Does not run nsjail; a missing program is reported by the first start or probe.
     pub fn new(host: Arc<LocalHost>, settings: NsjailSettings) -> Self {
         host.join();
-        Self {
-            shared: Arc::new(Shared { host, settings }),
-        }
+        Self { host, settings }
     }
 }
 
@@ -72,7 +66,7 @@ impl Backend for NsjailBackend {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<Probe, ProbeError>> {
-        Box::pin(probe::probe(Arc::clone(&self.shared)))
+        Box::pin(probe::probe(self.clone()))
     }
 
     fn start<'a>(
@@ -81,29 +75,27 @@ impl Backend for NsjailBackend {
         _progress: &'a Progress,
         recorder: &'a StartRecorder,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
-        let start = start::start(Arc::clone(&self.shared), spec.clone(), recorder.clone());
-        spawn_start(&self.shared.host, start)
+        let start = start::start(self.clone(), spec.clone(), recorder.clone());
+        spawn_start(&self.host, start)
     }
 
     fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
-        Box::pin(async { self.shared.host.recovery_sockets(NAME) })
+        Box::pin(async { self.host.recovery_sockets(NAME) })
     }
 
     fn adopt<'a>(&'a self, handle: &'a BoxHandle) -> BoxFuture<'a, Result<Adopted, AdoptError>> {
-        let (host, handle) = (Arc::clone(&self.shared.host), handle.clone());
+        let (host, handle) = (Arc::clone(&self.host), handle.clone());
         let adopt = async move {
             let reconnected = host.reconnect(&handle).await?;
-            let jail = Jail::found(reconnected.pid()).map_err(|source| AdoptError::Step {
-                step: "find the nsjail process".to_owned(),
-                source,
-            })?;
+            let jail = Jail::found(reconnected.pid);
+            let jail = jail.map_err(adopt_step("find the nsjail process"))?;
             reconnected.adopt(&host, Some(Box::new(jail))).await
         };
-        spawn_adopt(&self.shared.host, adopt)
+        spawn_adopt(&self.host, adopt)
     }
 
     fn finish_adoption(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.shared.host.finish_adoption(NAME))
+        Box::pin(self.host.finish_adoption(NAME))
     }
 
     fn images(&self) -> &dyn Images {
@@ -111,6 +103,6 @@ impl Backend for NsjailBackend {
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.shared.host.leave())
+        Box::pin(self.host.leave())
     }
 }

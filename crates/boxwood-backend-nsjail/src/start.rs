@@ -5,21 +5,21 @@ use std::sync::Arc;
 use boxwood_backend::{StartError, StartRecorder, start_step as step};
 use boxwood_init::{Channel, RootPlan};
 use boxwood_local::{
-    BoxNamespaces, BoxResources, ConnectedBox, Group, InitConnection, LocalBox, host_lacks, label,
-    next_name, observed_lacks, own_kernel_lacks,
+    BoxNamespaces, BoxResources, ConnectedBox, Group, LocalBox, host_lacks, label, next_name,
+    observed_lacks, own_kernel_lacks,
 };
 use boxwood_policy::{AdmittedSpec, Image};
 
-use crate::{NAME, Shared, jail, program};
+use crate::{NAME, NsjailBackend, jail, program};
 
 pub(crate) async fn start(
-    shared: Arc<Shared>,
+    backend: NsjailBackend,
     spec: AdmittedSpec,
     recorder: StartRecorder,
 ) -> Result<Arc<LocalBox>, StartError> {
     refuse_images(&spec)?;
-    let (resources, channel) = open(&shared, &spec).await?;
-    let host = &shared.host;
+    let (resources, channel) = open(&backend, &spec).await?;
+    let host = &backend.host;
     let connected = ConnectedBox {
         host,
         backend: NAME,
@@ -52,8 +52,8 @@ fn refuse_images(spec: &AdmittedSpec) -> Result<(), StartError> {
 }
 
 /// Why no jail can start on this host; `None` if one can.
-pub(crate) fn unavailable(shared: &Shared) -> Option<StartError> {
-    (!shared.host.mapping.is_root()).then(|| StartError::Unavailable {
+pub(crate) fn unavailable(backend: &NsjailBackend) -> Option<StartError> {
+    (!backend.host.mapping.is_root()).then(|| StartError::Unavailable {
         why: "nsjail boxes need a daemon that runs as root".to_owned(),
         hint: "run the daemon as root, or use the native backend, which needs nothing installed"
             .to_owned(),
@@ -61,38 +61,40 @@ pub(crate) fn unavailable(shared: &Shared) -> Option<StartError> {
 }
 
 /// Starts a jail, with an init that waits for its plan, in its own cgroups.
-async fn open(shared: &Shared, spec: &AdmittedSpec) -> Result<(BoxResources, Channel), StartError> {
-    if let Some(error) = unavailable(shared) {
+async fn open(
+    backend: &NsjailBackend,
+    spec: &AdmittedSpec,
+) -> Result<(BoxResources, Channel), StartError> {
+    if let Some(error) = unavailable(backend) {
         return Err(error);
     }
-    let host = &shared.host;
+    let host = &backend.host;
     let ids = host
         .mapping
         .allocate(spec.user())
         .map_err(step("allocate its uids"))?;
     let name = next_name();
-    let nsjail = program::find(&shared.settings.program)?;
+    let nsjail = program::find(&backend.settings.program)?;
     let (jail, init) = jail::open(host, &nsjail, &name, &ids).await?;
-    let InitConnection {
-        channel,
-        pid,
-        pidfd,
-    } = init;
-    let resources =
-        BoxResources::new(name, pid, pidfd, ids).map_err(step("watch the pidfd of init"))?;
-    let mut resources = resources.with_backend_state(Box::new(jail));
-    if let Err(error) = prepare(shared, &mut resources, pid) {
+    let mut resources = BoxResources::new(name, init.pid, init.pidfd, ids)
+        .map_err(step("watch the pidfd of init"))?
+        .with_backend_state(Box::new(jail));
+    if let Err(error) = prepare(backend, &mut resources, init.pid) {
         resources.clear_failed().await;
         return Err(error);
     }
-    Ok((resources, channel))
+    Ok((resources, init.channel))
 }
 
 /// Opens the namespaces and creates the cgroups. Blocks for a few short system calls.
-fn prepare(shared: &Shared, resources: &mut BoxResources, pid: i32) -> Result<(), StartError> {
+fn prepare(
+    backend: &NsjailBackend,
+    resources: &mut BoxResources,
+    pid: i32,
+) -> Result<(), StartError> {
     let namespaces = BoxNamespaces::open(resources.init).map_err(step("open its namespaces"))?;
     resources.set_namespaces(namespaces);
-    let cgroups = &shared.host.cgroups;
+    let cgroups = &backend.host.cgroups;
     if cgroups.any() {
         let group = Group::create(cgroups, &resources.name, resources.ids.init_uid)
             .map_err(step("create its cgroups"))?;

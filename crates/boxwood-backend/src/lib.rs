@@ -82,6 +82,23 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    pub fn works(detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self::Works { detail }
+    }
+
+    pub fn missing(why: impl Into<String>, fix: impl Into<String>) -> Self {
+        let (why, fix) = (why.into(), fix.into());
+        Self::Missing { why, fix }
+    }
+
+    pub fn fatal(why: impl Into<String>, fix: impl Into<String>) -> Self {
+        let (why, fix) = (why.into(), fix.into());
+        Self::Fatal { why, fix }
+    }
+}
+
 /// Every method is required. A default would let a new backend leak sandboxes and still compile; a backend
 /// declares what it does not support in [`Capabilities`].
 pub trait Backend: Send + Sync {

@@ -63,7 +63,8 @@ const NAMESPACES: [(Mechanism, &str); 7] = [
     (Mechanism::CgroupNamespace, "cgroup"),
 ];
 
-const RESTRICTIONS: [(Mechanism, &str, &str); 3] = [
+/// Fields of `/proc/PID/status`, and what they must be.
+pub(crate) const RESTRICTIONS: [(Mechanism, &str, &str); 3] = [
     (Mechanism::Seccomp, "Seccomp:", "2"),
     (Mechanism::NoNewPrivileges, "NoNewPrivs:", "1"),
     (
@@ -89,18 +90,20 @@ pub fn observed_lacks(init: Pid) -> io::Result<Vec<Lack>> {
 }
 
 fn restriction_lacks(status: &str) -> Vec<Lack> {
-    let seen = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.map_or("nothing", str::trim)
-    };
     RESTRICTIONS
         .into_iter()
-        .filter(|(_, name, wanted)| seen(name) != *wanted)
-        .map(|(mechanism, name, _)| {
-            let why = format!("the kernel reports `{name} {}` for its init", seen(name));
-            (mechanism, why)
+        .filter_map(|(mechanism, name, wanted)| {
+            let seen = reported(status, name);
+            let why = format!("the kernel reports `{name} {seen}` for its init");
+            (seen != wanted).then_some((mechanism, why))
         })
         .collect()
+}
+
+/// The value of a field of `/proc/PID/status`.
+pub(crate) fn reported<'a>(status: &'a str, name: &str) -> &'a str {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or("nothing", str::trim)
 }
 
 /// Refuses a box that lacks a required mechanism.

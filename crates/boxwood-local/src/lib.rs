@@ -21,10 +21,10 @@ mod start;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use adopt::Reconnected;
+pub use adopt::{Reconnected, step as adopt_step};
 pub use cgroup::{Cgroups, Group, INIT_PROCESSES};
 pub use host::LocalHost;
-pub use host::activity::{ActiveWork, LastActivity, WorkGuard};
+pub use host::activity::{ActiveWork, LastActivity};
 pub use host::instance::is_globally_unique;
 pub use host::names::next_name;
 pub use host::settings::{DEFAULT_GRACE, Kind, Settings};
@@ -50,8 +50,8 @@ pub use start::task::{spawn_adopt, spawn_start};
 pub use start::tmpfs_sizes::{TmpfsSizes, quota_limits};
 pub use start::{ConnectedBox, StartedInit, start_init};
 
-/// A panic of another holder does not matter: no state is left half-changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex. A panic of another holder does not matter: no state is left half-changed.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

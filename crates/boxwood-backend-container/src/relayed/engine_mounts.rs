@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use boxwood_api::{MountMode, Network};
-use boxwood_backend::StartError;
+use boxwood_backend::{StartError, start_step};
 use boxwood_init::{Identity, MountPlan, MountSource, Plan, RootPlan};
 use boxwood_local::{TmpfsSizes, environment, quota_limits};
 use boxwood_policy::{AdmittedMount, AdmittedSpec, BoxUser};
@@ -43,10 +43,8 @@ pub(super) fn identity(spec: &AdmittedSpec) -> Result<Identity, StartError> {
 /// The owner of a writable workspace. `None` if it belongs to root and is writable for all.
 fn owner(mount: &AdmittedMount) -> Result<Option<(u32, u32)>, StartError> {
     const RWX_OTHERS: u32 = 0o007;
-    let found = rustix::fs::fstat(mount.source().fd()).map_err(|errno| StartError::Step {
-        step: format!("stat `{}`", mount.source().given),
-        source: errno.into(),
-    })?;
+    let failed = start_step(format!("stat `{}`", mount.source().given));
+    let found = rustix::fs::fstat(mount.source().fd()).map_err(|errno| failed(errno.into()))?;
     match (found.st_uid, found.st_gid) {
         (0, _) if found.st_mode & RWX_OTHERS == RWX_OTHERS => Ok(None),
         (0, _) => unsupported(format!(

@@ -44,49 +44,52 @@ pub(super) fn label(
         Bounds::Sandbox(pid) => by_sandbox(spec, *pid, &mut lacks),
         Bounds::Engine(set) => by_engine(spec, set, &mut lacks),
     }
-    let mut lack = |mechanism, missing: bool, why: &str| {
+    let not_seen = "init requested it, but the kernel under the box does not report it";
+    let writable_workspace = spec
+        .workspace()
+        .is_some_and(|mount| mount.mode() == MountMode::Rw);
+    for (missing, mechanism, why) in [
+        (!facts.seccomp, Mechanism::Seccomp, not_seen),
+        (
+            !facts.no_new_privileges,
+            Mechanism::NoNewPrivileges,
+            not_seen,
+        ),
+        (
+            !facts.capabilities_dropped,
+            Mechanism::CapabilitiesDropped,
+            not_seen,
+        ),
+        (
+            facts.interfaces.iter().any(|name| name != "lo"),
+            Mechanism::NetNamespace,
+            "the box has network interfaces although it should have none",
+        ),
+        (
+            !landlock,
+            Mechanism::Landlock,
+            "the kernel under the box does not support it",
+        ),
+        (
+            writable_workspace,
+            Mechanism::DiskQuota,
+            "the workspace is a host directory without a hard size limit",
+        ),
+        (
+            volumes,
+            Mechanism::DiskQuota,
+            "the image declares volumes, which are writable and have no size limit",
+        ),
+        (
+            !spec.read_only_root(),
+            Mechanism::DiskQuota,
+            "the writable layer of the container has no size limit; use a read-only root",
+        ),
+    ] {
         if missing {
             lacks.push((mechanism, why.to_owned()));
         }
-    };
-    let not_seen = "init requested it, but the kernel under the box does not report it";
-    lack(Mechanism::Seccomp, !facts.seccomp, not_seen);
-    lack(
-        Mechanism::NoNewPrivileges,
-        !facts.no_new_privileges,
-        not_seen,
-    );
-    lack(
-        Mechanism::CapabilitiesDropped,
-        !facts.capabilities_dropped,
-        not_seen,
-    );
-    lack(
-        Mechanism::NetNamespace,
-        facts.interfaces.iter().any(|name| name != "lo"),
-        "the box has network interfaces although it should have none",
-    );
-    lack(
-        Mechanism::Landlock,
-        !landlock,
-        "the kernel under the box does not support it",
-    );
-    let shares = |mode| mode == MountMode::Rw;
-    lack(
-        Mechanism::DiskQuota,
-        spec.workspace().is_some_and(|mount| shares(mount.mode())),
-        "the workspace is a host directory without a hard size limit",
-    );
-    lack(
-        Mechanism::DiskQuota,
-        volumes,
-        "the image declares volumes, which are writable and have no size limit",
-    );
-    lack(
-        Mechanism::DiskQuota,
-        !spec.read_only_root(),
-        "the writable layer of the container has no size limit; use a read-only root",
-    );
+    }
     IsolationLabel {
         runtime: shared.settings.runtime.clone(),
         ..boxwood_local::label(shared.settings.engine.name(), spec, lacks)

@@ -7,7 +7,6 @@
 mod access;
 mod engine_mounts;
 mod isolation_label;
-mod program;
 mod relay;
 mod start;
 mod streams;

@@ -16,10 +16,10 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::streams::Streams;
+use super::streams::{Direction, Streams};
 use crate::cli;
 
 /// Larger files do not fit into a frame.
@@ -34,9 +34,10 @@ const SILENCE: Duration = Duration::from_secs(45);
 
 /// A handle to the relay, which runs until its connection ends.
 pub(super) struct Relay {
-    resized: Arc<Notify>,
-    /// Stderr of the engine's client, once it has exited.
-    message: watch::Receiver<Option<String>>,
+    /// To be notified after a terminal was resized.
+    pub(super) resized: Arc<Notify>,
+    /// Receives stderr of the engine's client, once it has exited.
+    message: oneshot::Receiver<String>,
 }
 
 impl Relay {
@@ -44,21 +45,18 @@ impl Relay {
     pub(super) fn begin(
         mut engine: Child,
         channel: Channel,
-    ) -> io::Result<(Arc<Self>, oneshot::Receiver<Facts>)> {
+    ) -> io::Result<(Self, oneshot::Receiver<Facts>)> {
         let missing = || io::Error::other("the engine's client has no streams");
         let input = engine.stdin.take().ok_or_else(missing)?;
         let output = engine.stdout.take().ok_or_else(missing)?;
         let stderr = engine.stderr.take();
         let channel = AsyncChannel::new(channel)?;
-        let (message_sender, message) = watch::channel(None);
-        let relay = Arc::new(Self {
-            resized: Arc::default(),
-            message,
-        });
+        let (message_sender, message) = oneshot::channel();
+        let resized = Arc::<Notify>::default();
         let (facts_sender, facts) = oneshot::channel();
         let (frames, leaving) = mpsc::channel(QUEUE);
         let work = Work {
-            relay: Arc::clone(&relay),
+            resized: Arc::clone(&resized),
             streams: Streams::new(frames.clone()),
             frames,
             channel,
@@ -70,29 +68,20 @@ impl Relay {
             let _ = engine.start_kill();
             let _ = engine.wait().await;
             let message = message.await.ok().and_then(Result::ok);
-            message_sender.send_replace(Some(message.unwrap_or_default()));
+            // Read only after a failed start.
+            let _ = message_sender.send(message.unwrap_or_default());
         });
-        Ok((relay, facts))
-    }
-
-    /// To be notified after a terminal was resized.
-    pub(super) fn resized(&self) -> Arc<Notify> {
-        Arc::clone(&self.resized)
+        Ok((Self { resized, message }, facts))
     }
 
     /// Stderr of the engine's client, after it has exited.
-    pub(super) async fn last_output(&self) -> String {
-        let mut message = self.message.clone();
-        let message = message.wait_for(Option::is_some).await;
-        message
-            .ok()
-            .and_then(|message| message.clone())
-            .unwrap_or_default()
+    pub(super) async fn last_output(self) -> String {
+        self.message.await.unwrap_or_default()
     }
 }
 
 struct Work {
-    relay: Arc<Relay>,
+    resized: Arc<Notify>,
     streams: Streams,
     frames: mpsc::Sender<Frame>,
     channel: AsyncChannel,
@@ -187,7 +176,7 @@ impl Work {
         let master = match terminal {
             Some(number) => {
                 let (master, slave) = plain_terminal()?;
-                self.streams.join(number, slave)?;
+                self.streams.add(number, slave, Direction::Terminal)?;
                 Some(master)
             }
             None => None,
@@ -206,40 +195,40 @@ impl Work {
             let mut open = Vec::new();
             let mut carried = Vec::with_capacity(fds.len());
             for (place, fd) in fds.into_iter().enumerate() {
-                carried.push(match kind(&message, place) {
-                    Kind::Input => Attachment::Input { stream: next },
-                    Kind::Output => Attachment::Output { stream: next },
-                    Kind::File => {
-                        let bytes = read_whole(&fd, MAX_FILE_BYTES)?;
-                        carried.push(Attachment::File { bytes });
-                        continue;
-                    }
+                let Some(direction) = direction(&message, place) else {
+                    let bytes = read_whole(&fd, MAX_FILE_BYTES)?;
+                    carried.push(Attachment::File { bytes });
+                    continue;
+                };
+                carried.push(match direction {
+                    Direction::FromBox => Attachment::Output { stream: next },
+                    _ => Attachment::Input { stream: next },
                 });
-                open.push((kind(&message, place), next, fd));
+                open.push((direction, next, fd));
                 // Numbers are reused after two billion streams.
                 next = (next + 1) & (boxwood_init::FIRST_TERMINAL - 1);
             }
             // Output may arrive as soon as the order is sent; input must follow it.
             let (outputs, inputs): (Vec<_>, Vec<_>) = open
                 .into_iter()
-                .partition(|(kind, ..)| *kind == Kind::Output);
-            for (_, number, fd) in outputs {
-                self.streams.write_to(number, fd)?;
+                .partition(|(direction, ..)| *direction == Direction::FromBox);
+            for (direction, number, fd) in outputs {
+                self.streams.add(number, fd, direction)?;
             }
             let order = Frame::Request {
                 message,
                 attachments: carried,
             };
             self.frames.send(order).await.map_err(io::Error::other)?;
-            for (_, number, fd) in inputs {
-                self.streams.send_from(number, fd)?;
+            for (direction, number, fd) in inputs {
+                self.streams.add(number, fd, direction)?;
             }
         }
     }
 
     async fn send_sizes(&self) -> io::Result<()> {
         loop {
-            self.relay.resized.notified().await;
+            self.resized.notified().await;
             for frame in self.streams.resized() {
                 self.frames.send(frame).await.map_err(io::Error::other)?;
             }
@@ -256,29 +245,28 @@ async fn write(mut input: ChildStdin, mut leaving: mpsc::Receiver<Frame>) -> io:
     Ok(())
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Input,
-    Output,
-    File,
-}
-
-/// The purpose of the descriptor at index `place`.
-fn kind(message: &ToInit, place: usize) -> Kind {
+/// The direction of the descriptor at index `place`; `None` for a file.
+fn direction(message: &ToInit, place: usize) -> Option<Direction> {
     let ToInit::Spawn(spawn) = message else {
-        return Kind::File;
+        return None;
     };
-    match &spawn.program {
+    let (input, outputs) = match spawn.program {
         Program::Command {
-            stdio: StdioPlan::Streams { stdin, .. },
+            stdio:
+                StdioPlan::Streams {
+                    stdin,
+                    stdout,
+                    stderr,
+                },
             ..
-        } if *stdin == Some(place) => Kind::Input,
-        Program::Command {
-            stdio: StdioPlan::Streams { stdout, stderr, .. },
-            ..
-        } if place == *stdout || place == *stderr => Kind::Output,
-        Program::FileTool { response, .. } if place == *response => Kind::Output,
-        _ => Kind::File,
+        } => (stdin, [stdout, stderr]),
+        Program::FileTool { response, .. } => (None, [response, response]),
+        _ => return None,
+    };
+    if input == Some(place) {
+        Some(Direction::ToBox)
+    } else {
+        outputs.contains(&place).then_some(Direction::FromBox)
     }
 }
 

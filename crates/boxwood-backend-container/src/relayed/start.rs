@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use boxwood_api::ImageName;
 use boxwood_backend::{StartError, start_step as step};
-use boxwood_init::{Channel, Facts};
+use boxwood_init::{Channel, Facts, PROGRAM, PROGRAM_NAME};
 use boxwood_local::{BoxIds, BoxResources, LocalBox, Relayed, check_required, start_init};
 use boxwood_policy::AdmittedSpec;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -15,7 +15,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::access::{Location, has_terminals, kernel_of};
 use super::engine_mounts::{self, engine_mounts};
 use super::isolation_label::{self, Bounds};
-use super::program;
 use super::relay::Relay;
 use crate::Shared;
 use crate::args::{self, EngineMounts, Inside, Run, Users};
@@ -45,21 +44,19 @@ pub(crate) async fn start(
     match configured {
         Ok(local) => Ok(Arc::new(local.relayed(Relayed {
             terminals: has_terminals(&shared.settings),
-            resized: relay.resized(),
+            resized: relay.resized,
         }))),
         Err(error) => {
             resources.kill();
             let message = tokio::time::timeout(EXIT_TIMEOUT, relay.last_output()).await;
             let message = one_line(&message.unwrap_or_default());
             resources.clear_failed().await;
-            // Prefer the engine's own message.
+            // If init did not reply, the engine's client may report the cause.
             Err(match (error, message) {
-                (SetupError::TimedOut(_), message) if !message.is_empty() => {
+                (StartError::Step { .. }, message) if !message.is_empty() => {
                     Failed::Engine(CliError::Refused { message })
                 }
-                (SetupError::TimedOut(error) | SetupError::Refused(error), _) => {
-                    Failed::Start(error)
-                }
+                (error, _) => Failed::Start(error),
             })
         }
     }
@@ -92,10 +89,20 @@ async fn create(
             Failed::Engine(error)
         }
     })?;
-    let archive = program::archive().map_err(step("pack the init program"))?;
+    let archive = init_archive().map_err(step("pack the init program"))?;
     let copied = shared.cli.feed(args::copy_in(name), &archive[..], COPY);
     copied.await.map_err(Failed::Engine)?;
     Ok(())
+}
+
+/// The init program as a tar archive, which every engine can copy into a container.
+fn init_archive() -> io::Result<Vec<u8>> {
+    let mut header = tar::Header::new_ustar();
+    header.set_size(PROGRAM.len() as u64);
+    header.set_mode(0o755);
+    let mut archive = tar::Builder::new(Vec::new());
+    archive.append_data(&mut header, PROGRAM_NAME, PROGRAM)?;
+    archive.into_inner()
 }
 
 /// Volumes of an image are writable even with a read-only root, and have no size limit.
@@ -108,7 +115,7 @@ async fn declares_volumes(shared: &Shared, image: &ImageName) -> Result<bool, Fa
 type Attached = (
     Arc<BoxResources>,
     Channel,
-    Arc<Relay>,
+    Relay,
     tokio::sync::oneshot::Receiver<Facts>,
 );
 
@@ -131,12 +138,6 @@ fn attach(shared: &Shared, name: &str, ids: BoxIds) -> Result<Attached, Failed> 
     Ok((Arc::new(resources), ours, relay, facts))
 }
 
-enum SetupError {
-    /// Init did not reply; the engine's client may report the cause.
-    TimedOut(StartError),
-    Refused(StartError),
-}
-
 async fn configure(
     shared: &Arc<Shared>,
     spec: &AdmittedSpec,
@@ -145,21 +146,18 @@ async fn configure(
     facts: tokio::sync::oneshot::Receiver<Facts>,
     place: Location,
     volumes: bool,
-) -> Result<LocalBox, SetupError> {
+) -> Result<LocalBox, StartError> {
     let plan = engine_mounts::plan(spec, resources.ids.identity);
-    let init = start_init(channel, plan, &[])
-        .await
-        .map_err(SetupError::TimedOut)?;
+    let init = start_init(channel, plan, &[]).await?;
     // Sent before the message that init is ready.
-    let facts = facts.await.map_err(|_| {
-        SetupError::TimedOut(step("receive init's facts")(io::ErrorKind::NotFound.into()))
-    })?;
+    let facts = facts.await;
+    let facts = facts.map_err(|_| step("receive init's facts")(io::ErrorKind::NotFound.into()))?;
     for mount in spec.workspace().into_iter().chain(spec.extra_mounts()) {
-        engine_mounts::check_unchanged(mount).map_err(SetupError::Refused)?;
+        engine_mounts::check_unchanged(mount)?;
     }
     let bounds = bounds(shared, &resources.name, place).await;
     let label = isolation_label::label(shared, spec, &facts, init.landlock, &bounds, volumes);
-    check_required(spec, &label).map_err(SetupError::Refused)?;
+    check_required(spec, &label)?;
     Ok(LocalBox::new(
         Arc::clone(resources),
         label,

@@ -5,11 +5,13 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use boxwood_init::{CHUNK, Frame, InvalidFrame, WINDOW};
-use rustix::io::Errno;
+use boxwood_local::lock;
+use rustix::io::retry_on_intr;
 use rustix::termios::tcgetwinsize;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
@@ -32,6 +34,14 @@ struct Stream {
     terminal: Option<(Fd, (u16, u16))>,
 }
 
+/// Which way the bytes of a stream go; both ways for a terminal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    ToBox,
+    FromBox,
+    Terminal,
+}
+
 /// Aborts a task when dropped.
 struct AbortOnDrop(AbortHandle);
 
@@ -49,41 +59,25 @@ impl Streams {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<u32, Stream>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends everything read from `fd` to the box.
-    pub(super) fn send_from(&self, number: u32, fd: OwnedFd) -> io::Result<()> {
+    /// Connects `fd` with a stream of the box.
+    pub(super) fn add(&self, number: u32, fd: OwnedFd, direction: Direction) -> io::Result<()> {
         let fd = nonblocking(fd)?;
         let mut stream = Stream::new();
-        stream.reader = Some(self.read(number, fd, &stream.credit));
-        self.known().insert(number, stream);
-        Ok(())
-    }
-
-    /// Writes everything received from the box to `fd`.
-    pub(super) fn write_to(&self, number: u32, fd: OwnedFd) -> io::Result<()> {
-        let fd = nonblocking(fd)?;
-        let mut stream = Stream::new();
-        stream.incoming = Some(self.write(number, fd, &stream.unwritten));
-        self.known().insert(number, stream);
-        Ok(())
-    }
-
-    /// Both directions, for a terminal.
-    pub(super) fn join(&self, number: u32, fd: OwnedFd) -> io::Result<()> {
-        let fd = nonblocking(fd)?;
-        let mut stream = Stream::new();
-        stream.incoming = Some(self.write(number, Arc::clone(&fd), &stream.unwritten));
-        stream.reader = Some(self.read(number, Arc::clone(&fd), &stream.credit));
-        stream.terminal = Some((fd, (0, 0)));
-        self.known().insert(number, stream);
+        if direction != Direction::ToBox {
+            stream.incoming = Some(self.write(number, Arc::clone(&fd), &stream.unwritten));
+        }
+        if direction != Direction::FromBox {
+            stream.reader = Some(self.read(number, Arc::clone(&fd), &stream.credit));
+        }
+        if direction == Direction::Terminal {
+            stream.terminal = Some((fd, (0, 0)));
+        }
+        lock(&self.known).insert(number, stream);
         Ok(())
     }
 
     pub(super) fn data(&self, number: u32, bytes: Vec<u8>) -> Result<(), InvalidFrame> {
-        let known = self.known();
+        let known = lock(&self.known);
         // Data that arrives after the end of a stream is discarded.
         let Some(stream) = known.get(&number) else {
             return Ok(());
@@ -101,7 +95,7 @@ impl Streams {
     }
 
     pub(super) fn credit(&self, number: u32, bytes: usize) -> Result<(), InvalidFrame> {
-        if let Some(stream) = self.known().get(&number) {
+        if let Some(stream) = lock(&self.known).get(&number) {
             if stream.credit.available_permits() + bytes > WINDOW {
                 return Err(InvalidFrame);
             }
@@ -112,13 +106,13 @@ impl Streams {
 
     /// The box has closed the stream. Received bytes are still written.
     pub(super) fn remove(&self, number: u32) {
-        drop(self.known().remove(&number));
+        drop(lock(&self.known).remove(&number));
     }
 
     /// New sizes of terminals that were not yet sent to the box.
     pub(super) fn resized(&self) -> Vec<Frame> {
         let mut frames = Vec::new();
-        for (number, stream) in self.known().iter_mut() {
+        for (number, stream) in lock(&self.known).iter_mut() {
             let Some((fd, before)) = &mut stream.terminal else {
                 continue;
             };
@@ -137,7 +131,7 @@ impl Streams {
     }
 
     pub(super) fn clear(&self) {
-        self.known().clear();
+        lock(&self.known).clear();
     }
 
     fn read(&self, number: u32, fd: Fd, credit: &Arc<Semaphore>) -> AbortOnDrop {
@@ -149,7 +143,7 @@ impl Streams {
             let Some(known) = known.upgrade() else {
                 return;
             };
-            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = lock(&known);
             // The other direction of a terminal continues until the box closes it. Removing the stream
             // aborts this task, which is finished anyway.
             let ended = known.get(&number);
@@ -174,8 +168,7 @@ impl Streams {
             while let Some(bytes) = incoming_bytes.recv().await {
                 if write_all(&fd, &bytes).await.is_err() {
                     if let Some(known) = known.upgrade() {
-                        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-                        known.remove(&number);
+                        lock(&known).remove(&number);
                     }
                     let _ = frames.send(Frame::ReaderClosed { stream: number }).await;
                     return;
@@ -240,30 +233,17 @@ async fn read_all(number: u32, fd: &Fd, credit: &Semaphore, frames: &mpsc::Sende
 
 async fn read(fd: &Fd, most: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0_u8; most];
-    loop {
-        let mut ready = fd.readable().await?;
-        match rustix::io::read(fd.get_ref(), &mut buffer) {
-            Ok(n) => {
-                buffer.truncate(n);
-                return Ok(buffer);
-            }
-            Err(Errno::AGAIN) => ready.clear_ready(),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
+    let read = |fd: &OwnedFd| Ok(retry_on_intr(|| rustix::io::read(fd, &mut buffer))?);
+    let read = fd.async_io(Interest::READABLE, read).await?;
+    buffer.truncate(read);
+    Ok(buffer)
 }
 
 async fn write_all(fd: &Fd, bytes: &[u8]) -> io::Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
-        let mut ready = fd.writable().await?;
-        match rustix::io::write(fd.get_ref(), rest) {
-            Ok(n) => rest = &rest[n..],
-            Err(Errno::AGAIN) => ready.clear_ready(),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
+        let write = |fd: &OwnedFd| Ok(retry_on_intr(|| rustix::io::write(fd, rest))?);
+        rest = &rest[fd.async_io(Interest::WRITABLE, write).await?..];
     }
     Ok(())
 }

@@ -34,30 +34,9 @@ pub(crate) struct Note {
     pub(crate) places: StreamIndexes,
     /// Name of the cgroup of the program's process tree.
     pub(crate) group: Option<String>,
-    pub(crate) oom_before: u64,
-    pub(crate) pids_before: u64,
-}
-
-impl Note {
-    pub(crate) fn new(places: StreamIndexes, group: Option<String>, before: Counters) -> Self {
-        Self {
-            places,
-            group,
-            oom_before: before.oom,
-            pids_before: before.pids,
-        }
-    }
-
-    pub(crate) fn before(&self) -> Counters {
-        Counters {
-            oom: self.oom_before,
-            pids: self.pids_before,
-        }
-    }
-
-    pub(crate) fn pack(&self, callers: &[u8]) -> io::Result<Vec<u8>> {
-        framed::pack(self, callers)
-    }
+    /// Counters of the box when the program was started.
+    #[serde(flatten)]
+    pub(crate) before: Counters,
 }
 
 /// A kept program as reported by init.
@@ -104,11 +83,9 @@ impl KeptProgram {
 
     /// Takes the caller's files. Fails if one is missing.
     pub(crate) fn take_files(&mut self) -> io::Result<Vec<OwnedFd>> {
-        let StreamIndexes {
-            first_file, files, ..
-        } = self.note.places;
+        let indexes = self.note.places;
         let missing = || io::Error::other("a file of a kept program is missing");
-        let places = (0..files).map(|number| first_file.checked_add(number));
+        let places = (0..indexes.files).map(|number| indexes.first_file.checked_add(number));
         places
             .map(|place| self.take(place).ok_or_else(missing))
             .collect()
@@ -183,16 +160,18 @@ mod tests {
             files: 2,
             ..StreamIndexes::default()
         };
-        let before = Counters { oom: 3, pids: 4 };
-        let note = Note::new(places, Some("e7".to_owned()), before);
-        let packed = note.pack(b"theirs").expect("pack");
+        let note = Note {
+            places,
+            group: Some("e7".to_owned()),
+            before: Counters { oom: 3, pids: 4 },
+        };
+        let packed = framed::pack(&note, b"theirs").expect("pack");
         let file = || OwnedFd::from(std::fs::File::open("/dev/null").expect("a file"));
         let mut program =
             KeptProgram::new(1, &packed, &[1, 2, 3], vec![file(), file(), file()], None)
                 .expect("it is whole");
         assert_eq!(program.caller_note, b"theirs");
         assert_eq!(program.note, note);
-        assert_eq!(program.note.before(), before);
         assert!(program.take(places.stdout).is_none() && program.take(places.stderr).is_some());
         assert_eq!(program.take_files().expect("both").len(), 2);
 

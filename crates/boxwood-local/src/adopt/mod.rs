@@ -16,9 +16,9 @@ use std::time::Duration;
 use boxwood_backend::{AdoptError, Adopted, BoxHandle, KeptProcess};
 use boxwood_init::{Channel, FromInit};
 use boxwood_sys::{peer, procfs};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::sync::watch;
 
-use self::recovery_socket::RecoverySocket;
 use crate::adopt::kept::{KeepGuard, KeptProgram};
 use crate::adopt::record::BoxRecord;
 use crate::cgroup::Group;
@@ -28,12 +28,12 @@ use crate::mounts::live::BoxNamespaces;
 use crate::network::NetError;
 use crate::network::outbound::OutboundLease;
 use crate::process;
-use crate::process::streams::{GroupGuard, Ours};
+use crate::process::streams::{GroupGuard, Pipes};
 use crate::sandbox::LocalBox;
 use crate::sandbox::link::{Link, PendingProgram, Spawned};
 use crate::sandbox::resources::{BackendState, BoxResources};
 use crate::start::StartedInit;
-use crate::start::bootstrap::{InitConnection, pidfd_of};
+use crate::start::bootstrap::InitConnection;
 
 /// Deadline for init's report. The host may be busy adopting many boxes at once.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -43,13 +43,15 @@ const MAX_KEPT: usize = 100_000;
 /// A box whose init has replied. Dropping it leaves the box unchanged, so another daemon can adopt it.
 pub struct Reconnected {
     handle: BoxHandle,
-    pid: i32,
+    /// The pid of init in the daemon's PID namespace.
+    pub pid: i32,
     pidfd: OwnedFd,
     link: Arc<Link>,
     state: InitState,
 }
 
-fn step(step: &str) -> impl FnOnce(io::Error) -> AdoptError {
+/// For `map_err`: names the step of an adoption that failed.
+pub fn step(step: &str) -> impl FnOnce(io::Error) -> AdoptError {
     let step = step.to_owned();
     move |source| AdoptError::Step { step, source }
 }
@@ -102,11 +104,12 @@ fn connect(handle: &BoxHandle) -> Result<InitConnection, AdoptError> {
 /// Pid and pidfd of the process that listens at the other end.
 pub(crate) fn peer_of(socket: &OwnedFd) -> io::Result<(i32, OwnedFd)> {
     let pid = peer::pid(socket.as_fd())?;
-    let pidfd = match peer::pidfd(socket.as_fd()) {
-        Ok(pidfd) => pidfd,
-        Err(_) => pidfd_of(pid)?,
-    };
-    Ok((pid, pidfd))
+    let pidfd = peer::pidfd(socket.as_fd()).or_else(|_| {
+        // A kernel without `SO_PEERPIDFD`. The pid cannot be reused meanwhile: init is connected.
+        let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
+        Ok::<_, io::Error>(pidfd_open(pid, PidfdFlags::empty())?)
+    });
+    Ok((pid, pidfd?))
 }
 
 struct InitState {
@@ -166,15 +169,6 @@ async fn receive_state(link: &Link) -> Result<InitState, AdoptError> {
 }
 
 impl Reconnected {
-    pub fn name(&self) -> &str {
-        &self.state.record.name
-    }
-
-    /// The pid of init in the daemon's PID namespace.
-    pub fn pid(&self) -> i32 {
-        self.pid
-    }
-
     /// The value of [`BackendState::record`] when the box was recorded.
     pub fn backend_state(&self) -> &serde_json::Value {
         &self.state.record.backend_state
@@ -187,25 +181,14 @@ impl Reconnected {
         host: &Arc<LocalHost>,
         backend_state: Option<Box<dyn BackendState>>,
     ) -> Result<Adopted, AdoptError> {
-        let Self {
-            handle,
-            pid,
-            pidfd,
-            link,
-            state,
-        } = self;
-        let InitState {
-            record,
-            sessions,
-            mut fds,
-            kept,
-        } = state;
+        let (link, pid, record) = (self.link, self.pid, self.state.record);
+        let mut fds = self.state.fds;
         let ids = claim_ids(host, &record, pid)?;
         let init_uid = ids.init_uid;
-        let mut resources = BoxResources::new(record.name.clone(), pid, pidfd, ids)
+        let mut resources = BoxResources::new(record.name.clone(), pid, self.pidfd, ids)
             .map_err(step("watch the pidfd of init"))?;
         // Until the adoption is complete, an error must not stop the box.
-        resources.detach_until_adopted();
+        resources.set_detached(true);
         link.set_muted(true);
         if let Some(state) = backend_state {
             resources = resources.with_backend_state(state);
@@ -222,10 +205,10 @@ impl Reconnected {
             let missing = || step("lock the image of the box")(io::ErrorKind::NotFound.into());
             resources.keep_image_directory(held.ok_or_else(missing)?);
         }
-        resources.set_recovery_socket(RecoverySocket::found(handle));
+        resources.set_handle(self.handle);
         let resources = Arc::new(resources);
-        let mut processes = Vec::with_capacity(kept.len());
-        for program in kept {
+        let mut processes = Vec::with_capacity(self.state.kept.len());
+        for program in self.state.kept {
             let process = resume(program, &link, &resources);
             processes.push(process.map_err(step("adopt a kept program"))?);
         }
@@ -233,7 +216,7 @@ impl Reconnected {
         if let Some(outbound) = claim_outbound(host, &record).await? {
             resources.set_outbound(outbound);
         }
-        resources.mark_adopted();
+        resources.set_detached(false);
         if !resources.is_alive() {
             drop(processes);
             let cleared = resources.clear().await;
@@ -250,7 +233,7 @@ impl Reconnected {
         };
         Ok(Adopted {
             sandbox: Arc::new(LocalBox::new(resources, record.label, init, host)),
-            record: sessions,
+            record: self.state.sessions,
             processes,
         })
     }
@@ -319,7 +302,7 @@ fn resume(
     let named = program.note.group.clone();
     let group = named.and_then(|name| of?.claim(&name));
     let group = GroupGuard::new(group, Arc::clone(resources));
-    let before = program.note.before();
+    let before = program.note.before;
     let (exit_sender, exit) = watch::channel(None);
     if let Some(ended) = program.ended.take() {
         let after = of.map(Group::counters).unwrap_or_default();
@@ -336,14 +319,11 @@ fn resume(
     let places = program.note.places;
     let files = program.take_files()?;
     let terminal = program.take(places.terminal);
-    let ours = match terminal {
-        Some(_) => Ours::Terminal,
-        None => Ours::Pipes {
-            stdin: program.take(places.stdin),
-            stdout: program.take(places.stdout),
-            stderr: program.take(places.stderr),
-        },
-    };
+    let ours = terminal.is_none().then(|| Pipes {
+        stdin: program.take(places.stdin),
+        stdout: program.take(places.stdout),
+        stderr: program.take(places.stderr),
+    });
     let spawned = Spawned {
         id: program.id,
         link: Arc::clone(link),
@@ -352,7 +332,8 @@ fn resume(
         terminal,
         kept: Some((places, KeepGuard::new(program.id, link))),
     };
-    let ours = ours.register(spawned.kept.as_ref())?;
+    let kept = spawned.kept.as_ref();
+    let ours = ours.map(|ours| ours.register(kept)).transpose()?;
     Ok(KeptProcess {
         note: program.caller_note,
         files,

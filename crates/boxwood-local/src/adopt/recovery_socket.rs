@@ -8,7 +8,6 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use boxwood_backend::BoxHandle;
 use rustix::net::{
@@ -21,67 +20,29 @@ const BOXES: &str = "boxes";
 /// Another daemon that shuts down may remove the common directory in between.
 const TRIES: usize = 5;
 
-/// The socket of a box. Dropping it removes the socket unless the box was detached.
-pub(crate) struct RecoverySocket {
-    pub(crate) handle: BoxHandle,
-    detached: AtomicBool,
-}
-
-impl RecoverySocket {
-    /// Binds without listening: init listens, so that the peer credentials are init's. Only init may use
-    /// the socket.
-    pub(crate) fn build(
-        directory: &Path,
-        backend: &str,
-        name: &str,
-    ) -> io::Result<(Self, OwnedFd)> {
-        let file = format!("{backend}-{name}{SUFFIX}");
-        let mut outcome = Err(io::ErrorKind::NotFound.into());
-        for _ in 0..TRIES {
-            make_directory(directory)?;
-            outcome = bound(directory, &file);
-            match outcome.as_ref().map_err(io::Error::kind) {
-                Err(io::ErrorKind::NotFound) => {}
-                _ => break,
-            }
-        }
-        let socket = outcome?;
-        let recovery_socket = Self {
-            handle: BoxHandle {
-                backend: backend.to_owned(),
-                name: name.to_owned(),
-                socket: directory.join(file),
-            },
-            detached: AtomicBool::new(false),
-        };
-        Ok((recovery_socket, socket))
-    }
-
-    /// The socket of a box that is being adopted. It is kept until the adoption is complete.
-    pub(crate) fn found(handle: BoxHandle) -> Self {
-        Self {
-            handle,
-            detached: AtomicBool::new(true),
+/// Binds the socket of a box without listening: init listens, so that the peer credentials are init's.
+pub(crate) fn create(
+    directory: &Path,
+    backend: &str,
+    name: &str,
+) -> io::Result<(BoxHandle, OwnedFd)> {
+    let file = format!("{backend}-{name}{SUFFIX}");
+    let mut outcome = Err(io::ErrorKind::NotFound.into());
+    for _ in 0..TRIES {
+        make_directory(directory)?;
+        // Only the daemon's user may use the socket.
+        outcome = bind_in(directory, &file, SocketFlags::empty(), 0o600);
+        match outcome.as_ref().map_err(io::Error::kind) {
+            Err(io::ErrorKind::NotFound) => {}
+            _ => break,
         }
     }
-
-    /// Keeps the socket when this is dropped.
-    pub(crate) fn detach(&self) {
-        self.detached.store(true, Ordering::Release);
-    }
-
-    /// Removes the socket when this is dropped.
-    pub(crate) fn remove_on_drop(&self) {
-        self.detached.store(false, Ordering::Release);
-    }
-}
-
-impl Drop for RecoverySocket {
-    fn drop(&mut self) {
-        if !self.detached.load(Ordering::Acquire) {
-            remove(&self.handle.socket);
-        }
-    }
+    let handle = BoxHandle {
+        backend: backend.to_owned(),
+        name: name.to_owned(),
+        socket: directory.join(file),
+    };
+    Ok((handle, outcome?))
 }
 
 pub(crate) fn remove(socket: &Path) {
@@ -98,9 +59,12 @@ pub(crate) fn directory(run_dir: &Path, instance: &str) -> PathBuf {
     run_dir.join(BOXES).join(instance)
 }
 
-/// Removes the directory if it is empty.
+/// Removes the directory, and the one of all instances, if they are empty.
 pub(crate) fn remove_directory(directory: &Path) {
     let _ = fs::remove_dir(directory);
+    if let Some(parent) = directory.parent() {
+        let _ = fs::remove_dir(parent);
+    }
 }
 
 /// Only the daemon's user can enter the directory.
@@ -133,11 +97,17 @@ fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
-fn bound(directory: &Path, file: &str) -> io::Result<OwnedFd> {
-    let socket = socket(SocketFlags::empty())?;
+/// Binds a socket in a directory, without listening.
+pub(crate) fn bind_in(
+    directory: &Path,
+    file: &str,
+    flags: SocketFlags,
+    mode: u32,
+) -> io::Result<OwnedFd> {
+    let socket = socket(flags)?;
     let opened = File::open(directory)?;
     bind(&socket, &address(&opened, file)?)?;
-    fs::set_permissions(directory.join(file), fs::Permissions::from_mode(0o600))?;
+    fs::set_permissions(directory.join(file), fs::Permissions::from_mode(mode))?;
     Ok(socket)
 }
 
@@ -196,24 +166,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_are_found_by_backend_and_removed_unless_detached() {
+    fn sockets_are_found_by_backend_until_they_are_removed() {
         let run = tempfile::tempdir().expect("a directory");
         // Longer than a socket address.
         let place = directory(&run.path().join("x".repeat(150)), "instance");
-        let (one, _socket) = RecoverySocket::build(&place, "native", "b1-0-0").expect("bind");
-        let (other, _other) = RecoverySocket::build(&place, "docker", "c-b-1").expect("bind");
-        assert_eq!(
-            of_backend(&place, "native"),
-            std::slice::from_ref(&one.handle)
-        );
-        assert_eq!(
-            of_backend(&place, "docker"),
-            std::slice::from_ref(&other.handle)
-        );
+        let (one, _socket) = create(&place, "native", "b1-0-0").expect("bind");
+        let (other, _other) = create(&place, "docker", "c-b-1").expect("bind");
+        assert_eq!(of_backend(&place, "native"), std::slice::from_ref(&one));
+        assert_eq!(of_backend(&place, "docker"), std::slice::from_ref(&other));
         // There is no listener.
-        assert!(connect_to(&one.handle.socket).is_err());
-        other.detach();
-        drop((one, other));
-        assert_eq!(all(&place).len(), 1);
+        assert!(connect_to(&one.socket).is_err());
+        remove(&one.socket);
+        assert_eq!(all(&place), [other.socket]);
     }
 }

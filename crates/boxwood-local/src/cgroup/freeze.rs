@@ -18,25 +18,14 @@ const SHORTEST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Freezer state of one box.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FreezeState {
-    /// True if a command group may be frozen. Initially true: an earlier daemon may have frozen an
-    /// adopted box.
-    may_be_frozen: AtomicBool,
-    /// Number of freezes started, from 1. 0 marks groups of an earlier daemon.
+    /// True if no command group is frozen. Initially false: an earlier daemon may have frozen an adopted box.
+    is_thawed: AtomicBool,
+    /// Number of freezes started.
     freezes: AtomicU64,
     /// Serializes freezing and thawing.
     lock: tokio::sync::Mutex<()>,
-}
-
-impl Default for FreezeState {
-    fn default() -> Self {
-        Self {
-            may_be_frozen: AtomicBool::new(true),
-            freezes: AtomicU64::new(1),
-            lock: tokio::sync::Mutex::default(),
-        }
-    }
 }
 
 impl FreezeState {
@@ -52,9 +41,7 @@ impl Group {
             return Ok(false);
         };
         let _lock = self.freeze_state.lock.lock().await;
-        self.freeze_state
-            .may_be_frozen
-            .store(true, Ordering::Release);
+        self.freeze_state.is_thawed.store(false, Ordering::Release);
         self.freeze_state.freezes.fetch_add(1, Ordering::SeqCst);
         let outcome = match command_groups(parent) {
             Ok(groups) => freeze_all(&groups).await,
@@ -68,7 +55,7 @@ impl Group {
     }
 
     pub(crate) async fn thaw(&self) -> io::Result<()> {
-        if !self.freeze_state.may_be_frozen.load(Ordering::Acquire) {
+        if self.freeze_state.is_thawed.load(Ordering::Acquire) {
             return Ok(());
         }
         let _lock = self.freeze_state.lock.lock().await;
@@ -79,44 +66,36 @@ impl Group {
         let Some(parent) = self.kill.as_deref() else {
             return Ok(());
         };
-        let mut failed = None;
+        let mut outcome = Ok(());
         for group in command_groups(parent)? {
             // A group that cannot be thawed must not block the others.
-            if let Err(error) = set(&group, "0") {
-                failed = Some(error);
-            }
+            let thawed = set(&group, "0");
+            outcome = outcome.and(thawed);
         }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        self.freeze_state
-            .may_be_frozen
-            .store(false, Ordering::Release);
+        outcome?;
+        self.freeze_state.is_thawed.store(true, Ordering::Release);
         Ok(())
     }
 
     /// Reclaims memory of a frozen box: page cache, and pages that can be swapped. Slow, so it runs on a
     /// blocking thread. Returns the number of bytes.
     pub(crate) fn reclaim_memory(&self) -> u64 {
-        let Some((version, path)) = &self.memory else {
+        let Some(place) = &self.memory else {
             return 0;
         };
-        let (usage, file) = match version {
-            Version::V1 => ("memory.usage_in_bytes", "memory.force_empty"),
-            Version::V2 => ("memory.current", "memory.reclaim"),
-        };
         let used = || {
-            let text = fs::read_to_string(path.join(usage)).unwrap_or_default();
+            let file = place.file("memory.usage_in_bytes", "memory.current");
+            let text = fs::read_to_string(file).unwrap_or_default();
             text.trim().parse::<u64>().unwrap_or(0)
         };
         let before = used();
-        let wanted = match version {
+        let wanted = match place.version {
             Version::V1 => "0".to_owned(),
             Version::V2 => before.to_string(),
         };
         // The kernel returns an error if it reclaimed less than requested, which is common. Older
         // kernels do not have the file.
-        let _ = fs::write(path.join(file), wanted);
+        let _ = fs::write(place.file("memory.force_empty", "memory.reclaim"), wanted);
         before.saturating_sub(used())
     }
 }

@@ -11,24 +11,26 @@ use std::time::Duration;
 
 use boxwood_api::Mechanism;
 use boxwood_policy::Limits;
+use serde::{Deserialize, Serialize};
 
 use crate::lock;
 
 use super::freeze::{self, FreezeState};
 use super::hierarchies::ProcessCgroups;
 use super::leftovers::{directories, remove_tree};
-use super::{Cgroups, Version, make_group};
+use super::{Cgroups, Hierarchy, Version, make_group};
 
 /// Processes of ours in a box: init, and a file operation beside it.
 pub const INIT_PROCESSES: u64 = 2;
 const CPU_PERIOD_US: u64 = 100_000;
 
 /// The groups of one box, in every hierarchy.
+#[derive(Default)]
 pub struct Group {
     pub(super) directories: Vec<PathBuf>,
-    pub(super) memory: Option<(Version, PathBuf)>,
-    pub(super) cpu: Option<(Version, PathBuf)>,
-    pub(super) pids: Option<(Version, PathBuf)>,
+    pub(super) memory: Option<Hierarchy>,
+    pub(super) cpu: Option<Hierarchy>,
+    pub(super) pids: Option<Hierarchy>,
     pub(super) kill: Option<PathBuf>,
     pub(super) oom_events: Option<File>,
     pub(super) pids_events: Option<File>,
@@ -44,9 +46,11 @@ pub struct Group {
 }
 
 /// Kernel counters since the box was created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counters {
+    #[serde(rename = "oom_before")]
     pub(crate) oom: u64,
+    #[serde(rename = "pids_before")]
     pub(crate) pids: u64,
 }
 
@@ -85,9 +89,11 @@ impl Group {
 
     /// The groups of the box called `name`, whether they exist or not.
     pub(super) fn at(cgroups: &Cgroups, name: &str, init_uid: u32) -> Self {
-        let own = |place: &Option<super::Hierarchy>| {
-            let place = place.as_ref()?;
-            Some((place.version, place.base.join(name)))
+        let own = |place: &Option<Hierarchy>| {
+            place.as_ref().map(|place| Hierarchy {
+                version: place.version,
+                path: place.path.join(name),
+            })
         };
         Self {
             directories: cgroups.bases().iter().map(|base| base.join(name)).collect(),
@@ -95,38 +101,18 @@ impl Group {
             cpu: own(&cgroups.cpu),
             pids: own(&cgroups.pids),
             kill: cgroups.kill.as_ref().map(|base| base.join(name)),
-            ..Self::bare(init_uid)
-        }
-    }
-
-    pub(super) fn bare(init_uid: u32) -> Self {
-        Self {
-            directories: Vec::new(),
-            memory: None,
-            cpu: None,
-            pids: None,
-            kill: None,
-            oom_events: None,
-            pids_events: None,
             init_uid,
-            idle: Mutex::default(),
-            lingering: Mutex::default(),
-            next: AtomicU64::new(0),
-            freeze_state: FreezeState::default(),
-            killed_groups: Mutex::default(),
+            ..Self::default()
         }
     }
 
     pub(super) fn open_events(&mut self) -> io::Result<()> {
-        if let Some((version, path)) = &self.memory {
-            let file = match version {
-                Version::V1 => "memory.oom_control",
-                Version::V2 => "memory.events",
-            };
-            self.oom_events = Some(File::open(path.join(file))?);
+        if let Some(place) = &self.memory {
+            let file = place.file("memory.oom_control", "memory.events");
+            self.oom_events = Some(File::open(file)?);
         }
-        if let Some((_, path)) = &self.pids {
-            self.pids_events = Some(File::open(path.join("pids.events"))?);
+        if let Some(place) = &self.pids {
+            self.pids_events = Some(File::open(place.path.join("pids.events"))?);
         }
         Ok(())
     }
@@ -140,12 +126,15 @@ impl Group {
             let group = at.v2()?;
             let known = fs::read_to_string(group.join("cgroup.controllers")).ok()?;
             let has = known.split_whitespace().any(|known| known == controller);
-            has.then_some((Version::V2, group))
+            has.then_some(Hierarchy {
+                version: Version::V2,
+                path: group,
+            })
         };
         // The limit of a group with other processes is not a limit of this box.
         let place = |controller: &str| {
             let place = at.v1(controller).or_else(|| has(controller));
-            place.filter(|(_, group)| is_alone_in(pid, group))
+            place.filter(|place| is_alone_in(pid, &place.path))
         };
         let can_kill =
             |group: &PathBuf| is_alone_in(pid, group) && group.join("cgroup.kill").exists();
@@ -154,7 +143,8 @@ impl Group {
             cpu: place("cpu"),
             pids: place("pids"),
             kill: at.v2().filter(can_kill),
-            ..Self::bare(init_uid)
+            init_uid,
+            ..Self::default()
         };
         group.open_events()?;
         if let Some(path) = &group.kill
@@ -173,13 +163,8 @@ impl Group {
 
     /// The parts of `limits` that the kernel does not enforce, according to the cgroup files.
     pub fn unenforced(&self, limits: &Limits) -> Vec<Mechanism> {
-        let number = |place: &Option<(Version, PathBuf)>, v1: &str, v2: &str| {
-            let (version, path) = place.as_ref()?;
-            let name = match version {
-                Version::V1 => v1,
-                Version::V2 => v2,
-            };
-            let text = fs::read_to_string(path.join(name)).ok()?;
+        let number = |place: &Option<Hierarchy>, v1: &str, v2: &str| {
+            let text = fs::read_to_string(place.as_ref()?.file(v1, v2)).ok()?;
             text.split_whitespace().next()?.parse::<u64>().ok()
         };
         let memory = number(&self.memory, "memory.limit_in_bytes", "memory.max");
@@ -212,13 +197,10 @@ impl Group {
         reason = "periods and quotas are microseconds, far below what a float holds"
     )]
     fn cpus_of(&self, quota: u64) -> f64 {
-        let period = self.cpu.as_ref().and_then(|(version, path)| {
-            let (name, field) = match version {
-                Version::V1 => ("cpu.cfs_period_us", 0),
-                Version::V2 => ("cpu.max", 1),
-            };
-            let text = fs::read_to_string(path.join(name)).ok()?;
-            text.split_whitespace().nth(field)?.parse::<u64>().ok()
+        let period = self.cpu.as_ref().and_then(|place| {
+            let text = fs::read_to_string(place.file("cpu.cfs_period_us", "cpu.max")).ok()?;
+            // `cpu.max` contains the quota, too.
+            text.split_whitespace().last()?.parse::<u64>().ok()
         });
         quota as f64 / period.unwrap_or(1).max(1) as f64
     }
@@ -237,16 +219,15 @@ impl Group {
             return Ok(());
         }
         let bytes = limits.memory_mb.saturating_mul(1024 * 1024).to_string();
-        match &self.memory {
-            Some((Version::V1, path)) => {
-                fs::write(path.join("memory.limit_in_bytes"), &bytes)?;
-                write_if_there(&path.join("memory.memsw.limit_in_bytes"), &bytes)?;
-            }
-            Some((Version::V2, path)) => {
-                fs::write(path.join("memory.max"), &bytes)?;
-                write_if_there(&path.join("memory.swap.max"), "0")?;
-            }
-            None => {}
+        if let Some(place) = &self.memory {
+            fs::write(place.file("memory.limit_in_bytes", "memory.max"), &bytes)?;
+            // On v1 the limit is of memory and swap together.
+            let swap = match place.version {
+                Version::V1 => bytes.as_str(),
+                Version::V2 => "0",
+            };
+            let file = place.file("memory.memsw.limit_in_bytes", "memory.swap.max");
+            write_if_there(&file, swap)?;
         }
         #[expect(
             clippy::cast_possible_truncation,
@@ -256,32 +237,33 @@ impl Group {
         )]
         let quota = ((limits.cpus * CPU_PERIOD_US as f64) as u64).max(1000);
         match &self.cpu {
-            Some((Version::V1, path)) => {
+            Some(Hierarchy {
+                version: Version::V1,
+                path,
+            }) => {
                 fs::write(path.join("cpu.cfs_period_us"), CPU_PERIOD_US.to_string())?;
                 fs::write(path.join("cpu.cfs_quota_us"), quota.to_string())?;
             }
-            Some((Version::V2, path)) => {
+            Some(Hierarchy {
+                version: Version::V2,
+                path,
+            }) => {
                 fs::write(path.join("cpu.max"), format!("{quota} {CPU_PERIOD_US}"))?;
             }
             None => {}
         }
-        if let Some((_, path)) = &self.pids {
+        if let Some(place) = &self.pids {
             let most = limits.pids.saturating_add(INIT_PROCESSES);
-            fs::write(path.join("pids.max"), most.to_string())?;
+            fs::write(place.path.join("pids.max"), most.to_string())?;
         }
         Ok(())
     }
 
     pub(crate) fn counters(&self) -> Counters {
+        let count = |file: &Option<File>, name| file.as_ref().map_or(0, |file| field(file, name));
         Counters {
-            oom: self
-                .oom_events
-                .as_ref()
-                .map_or(0, |file| field(file, "oom_kill ")),
-            pids: self
-                .pids_events
-                .as_ref()
-                .map_or(0, |file| field(file, "max ")),
+            oom: count(&self.oom_events, "oom_kill "),
+            pids: count(&self.pids_events, "max "),
         }
     }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Version;
+use super::{Hierarchy, Version};
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mounts {
@@ -57,10 +57,6 @@ struct Membership {
 }
 
 impl Membership {
-    fn read(pid: i32) -> io::Result<Self> {
-        fs::read_to_string(format!("/proc/{pid}/cgroup")).map(|text| Self::parse(&text))
-    }
-
     fn parse(text: &str) -> Self {
         let mut found = Self::default();
         for line in text.lines() {
@@ -91,16 +87,17 @@ impl ProcessCgroups {
     pub(super) fn of(pid: i32) -> io::Result<Self> {
         Ok(Self {
             mounts: Mounts::read()?,
-            membership: Membership::read(pid)?,
+            membership: Membership::parse(&fs::read_to_string(format!("/proc/{pid}/cgroup"))?),
         })
     }
 
-    pub(super) fn v1(&self, controller: &str) -> Option<(Version, PathBuf)> {
+    pub(super) fn v1(&self, controller: &str) -> Option<Hierarchy> {
         let mount = self.mounts.v1.get(controller)?;
-        Some((
-            Version::V1,
-            below(mount, self.membership.v1.get(controller)?)?,
-        ))
+        let path = below(mount, self.membership.v1.get(controller)?)?;
+        Some(Hierarchy {
+            version: Version::V1,
+            path,
+        })
     }
 
     pub(super) fn v2(&self) -> Option<PathBuf> {
@@ -120,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hybrid_hosts_have_both() {
+    fn hybrid_hosts_have_v1_and_v2_hierarchies() {
         let mounts = Mounts::parse(
             "30 24 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
              31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
@@ -136,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn unified_hosts_have_one_hierarchy() {
+    fn hosts_with_cgroup_v2_only_have_one_hierarchy() {
         let mounts = Mounts::parse(
             "29 22 0:25 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
         );

@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use boxwood_api::Mechanism;
-use boxwood_backend::StartError;
+use boxwood_backend::{StartError, start_step};
 
 use crate::ids::Mapping;
 pub(crate) use group::{Counters, ExecGroup};
@@ -33,15 +33,26 @@ pub(crate) enum Version {
     V2,
 }
 
-/// Where this instance keeps its groups of one controller.
+/// A directory in the hierarchy of one controller.
 #[derive(Clone, Debug)]
 pub(crate) struct Hierarchy {
     pub(crate) version: Version,
-    pub(crate) base: PathBuf,
+    pub(crate) path: PathBuf,
+}
+
+impl Hierarchy {
+    /// Path of a file whose name depends on the version.
+    fn file(&self, v1: &str, v2: &str) -> PathBuf {
+        self.path.join(match self.version {
+            Version::V1 => v1,
+            Version::V2 => v2,
+        })
+    }
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Cgroups {
+    /// Where this instance keeps its groups of each controller.
     pub(crate) memory: Option<Hierarchy>,
     pub(crate) cpu: Option<Hierarchy>,
     pub(crate) pids: Option<Hierarchy>,
@@ -61,10 +72,7 @@ impl Cgroups {
                 ..Self::default()
             });
         }
-        let mounts = Mounts::read().map_err(|source| StartError::Step {
-            step: "read the host's cgroup mounts".to_owned(),
-            source,
-        })?;
+        let mounts = Mounts::read().map_err(start_step("read the host's cgroup mounts"))?;
         remove_stale(&mounts);
         let mut found = Self {
             why_not: "no cgroup hierarchy of this host has it".to_owned(),
@@ -76,19 +84,19 @@ impl Cgroups {
             .and_then(|mount| prepare_v2(mount, instance).ok());
         let place = |controller: &str| -> Option<Hierarchy> {
             if let Some(mount) = mounts.v1.get(controller) {
-                let base = mount.join(PARENT).join(instance);
-                remove_dead(&base);
-                fs::create_dir_all(&base).ok()?;
+                let path = mount.join(PARENT).join(instance);
+                remove_dead(&path);
+                fs::create_dir_all(&path).ok()?;
                 return Some(Hierarchy {
                     version: Version::V1,
-                    base,
+                    path,
                 });
             }
             let (base, controllers) = v2.as_ref()?;
             let has = controllers.iter().any(|known| known == controller);
             has.then(|| Hierarchy {
                 version: Version::V2,
-                base: base.clone(),
+                path: base.clone(),
             })
         };
         found.memory = place("memory");
@@ -116,7 +124,7 @@ impl Cgroups {
         let mut bases: Vec<PathBuf> = places
             .into_iter()
             .flatten()
-            .map(|place| place.base.clone())
+            .map(|place| place.path.clone())
             .collect();
         bases.extend(self.kill.clone());
         bases.sort();

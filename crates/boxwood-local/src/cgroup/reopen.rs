@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::lock;
 
 use super::hierarchies::ProcessCgroups;
-use super::{Cgroups, ExecGroup, Group, Version};
+use super::{Cgroups, ExecGroup, Group, Hierarchy, Version};
 
 /// Which groups a box had. Their paths are taken from the host, never from the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +53,10 @@ impl Group {
         } else {
             Self::reopen_observed(record, pid, init_uid)?
         };
-        group.check(record)?;
+        // A limit that the box had and that cannot be found again is an error.
+        if group.record() != record {
+            return Err(io::Error::other("a cgroup of the box is missing"));
+        }
         group.open_events()?;
         group.find_commands()?;
         Ok(group)
@@ -63,7 +66,7 @@ impl Group {
         let mut group = Self::at(cgroups, name, init_uid);
         group.directories.retain(|path| path.is_dir());
         for place in [&mut group.memory, &mut group.cpu, &mut group.pids] {
-            place.take_if(|(_, path)| !path.is_dir());
+            place.take_if(|place| !place.path.is_dir());
         }
         group.kill.take_if(|path| !path.is_dir());
         group
@@ -73,24 +76,22 @@ impl Group {
     fn reopen_observed(record: GroupRecord, pid: i32, init_uid: u32) -> io::Result<Self> {
         let at = ProcessCgroups::of(pid)?;
         let place = |had: bool, controller: &str| {
-            let found = || at.v1(controller).or_else(|| Some((Version::V2, at.v2()?)));
-            had.then(found).flatten()
+            let v2 = || {
+                Some(Hierarchy {
+                    version: Version::V2,
+                    path: at.v2()?,
+                })
+            };
+            had.then(|| at.v1(controller).or_else(v2)).flatten()
         };
         Ok(Self {
             memory: place(record.memory, "memory"),
             cpu: place(record.cpu, "cpu"),
             pids: place(record.pids, "pids"),
             kill: record.kill.then(|| at.v2()).flatten(),
-            ..Self::bare(init_uid)
+            init_uid,
+            ..Self::default()
         })
-    }
-
-    /// A limit that the box had and that cannot be found again is an error.
-    fn check(&self, record: GroupRecord) -> io::Result<()> {
-        if self.record() == record {
-            return Ok(());
-        }
-        Err(io::Error::other("a cgroup of the box is missing"))
     }
 
     /// Populated command groups are kept, empty ones are removed later. None is reused: it may have been

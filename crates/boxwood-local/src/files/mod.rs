@@ -55,10 +55,6 @@ pub(crate) async fn call(sandbox: &LocalBox, call: FileCall) -> Result<FileAnswe
         }
         FileCall::Remove { path, recursive } => FileRequest::Remove { path, recursive },
     };
-    let step = |step: &str| {
-        let step = step.to_owned();
-        move |source| FileError::Step { step, source }
-    };
     let (ours, theirs) = Channel::pair().map_err(step("open a socket"))?;
     let ours = AsyncChannel::new(ours).map_err(step("open a socket"))?;
     let program = Program::File { request, reply: 0 };
@@ -74,7 +70,7 @@ pub(crate) async fn call(sandbox: &LocalBox, call: FileCall) -> Result<FileAnswe
         Ok(Err(error)) => Err(step("read the file helper's answer")(error)),
         Err(_elapsed) => {
             helper.kill().await;
-            Err(step("finish in time")(io::ErrorKind::TimedOut.into()))
+            Err(step("finish in time")(io::ErrorKind::TimedOut))
         }
     }
 }
@@ -83,10 +79,14 @@ fn not_started(error: SpawnError) -> FileError {
     match error {
         SpawnError::Gone => FileError::Gone,
         SpawnError::PidsLimit => FileError::PidsLimit,
-        error => FileError::Step {
-            step: "start the file helper".to_owned(),
-            source: io::Error::other(error),
-        },
+        error => step("start the file helper")(io::Error::other(error)),
+    }
+}
+
+fn step<E: Into<io::Error>>(step: &'static str) -> impl Fn(E) -> FileError {
+    move |source| FileError::Step {
+        step: step.to_owned(),
+        source: source.into(),
     }
 }
 
@@ -109,11 +109,7 @@ fn answer_of(path: &str, reply: FileReply, file: Option<OwnedFd>) -> Result<File
         (FileReply::Opened(stat), Some(file)) => {
             let file = File::from(file);
             // The helper runs among untrusted programs, so its descriptor is checked again.
-            let trusted = is_plain(&file).map_err(|source| FileError::Step {
-                step: "check the opened file".into(),
-                source,
-            })?;
-            if !trusted {
+            if !is_plain(&file).map_err(step("check the opened file"))? {
                 return Err(fault(path, FileFailure::NotAFile));
             }
             Ok(FileAnswer::Opened {

@@ -15,16 +15,9 @@ use rustix::fs::MemfdFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::AsyncReadExt as _;
 
-use crate::files::{DEADLINE, not_started};
+use crate::files::{DEADLINE, not_started, step};
 use crate::process::pipe::PipeReader;
 use crate::sandbox::LocalBox;
-
-fn step<E: Into<io::Error>>(step: &'static str) -> impl Fn(E) -> FileError {
-    move |source| FileError::Step {
-        step: step.to_owned(),
-        source: source.into(),
-    }
-}
 
 pub(crate) async fn call(sandbox: &LocalBox, tool: FileTool) -> Result<FileToolAnswer, FileError> {
     let path = tool.path().to_owned();

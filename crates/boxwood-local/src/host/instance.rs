@@ -8,9 +8,10 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use boxwood_backend::StartError;
+use boxwood_backend::{StartError, start_step};
 use rustix::fs::FlockOperation;
 
+use crate::host::names::random_digits;
 use crate::host::settings::{Kind, Settings};
 
 const SINGLE: &str = "run-";
@@ -34,13 +35,11 @@ impl Instance {
             }),
             Kind::Daemon => {
                 let lock = lock(&settings.state_dir)?;
-                let name = name(&settings.state_dir).map_err(|source| StartError::Step {
-                    step: format!(
-                        "store the instance name in `{}`",
-                        settings.state_dir.display()
-                    ),
-                    source,
-                })?;
+                let step = format!(
+                    "store the instance name in `{}`",
+                    settings.state_dir.display()
+                );
+                let name = name(&settings.state_dir).map_err(start_step(step))?;
                 Ok(Self {
                     name,
                     _lock: Some(lock),
@@ -65,15 +64,12 @@ pub(crate) fn is_stale(name: &str) -> bool {
 }
 
 fn lock(state_dir: &Path) -> Result<File, StartError> {
-    let step = |what: &str| {
-        let step = format!("{what} `{}`", state_dir.display());
-        move |source: io::Error| StartError::Step { step, source }
-    };
+    let step = |what: &str| start_step(format!("{what} `{}`", state_dir.display()));
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(state_dir)
-        .map_err(step("make"))?;
+        .map_err(step("create"))?;
     // The lock is on the directory itself, so no lock file is left behind.
     let file = File::open(state_dir).map_err(step("open"))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -98,12 +94,7 @@ fn name(state_dir: &Path) -> io::Result<String> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let random = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
-    let name: String = random
-        .chars()
-        .filter(char::is_ascii_hexdigit)
-        .take(DIGITS)
-        .collect();
+    let name = random_digits(DIGITS)?;
     if !is_name(&name) {
         return Err(io::Error::other(
             "failed to read a random name from the kernel",

@@ -9,12 +9,12 @@ pub(crate) mod spawner;
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use boxwood_backend::{BoxHandle, StartError};
+use boxwood_backend::{BoxHandle, StartError, start_step};
 
 use crate::adopt::recovery_socket;
 use crate::cgroup::Cgroups;
@@ -42,8 +42,7 @@ pub struct LocalHost {
     pub active_work: ActiveWork,
     /// Time of the last request to any box.
     pub last_activity: Arc<LastActivity>,
-    state_dir: PathBuf,
-    run_dir: PathBuf,
+    pub state_dir: PathBuf,
     /// How long boxes wait for the next daemon; `None` if they end with this process.
     pub(crate) grace: Option<Duration>,
     /// Directory of the recovery sockets.
@@ -85,10 +84,7 @@ impl LocalHost {
         }
         let cgroups = Cgroups::detect(&instance.name, &mapping)?;
         let outbound = OutboundNetwork::new(&instance.name, settings, mapping.is_root());
-        let spawner = Spawner::start().map_err(|source| StartError::Step {
-            step: "start the spawner".to_owned(),
-            source,
-        })?;
+        let spawner = Spawner::start().map_err(start_step("start the spawner"))?;
         Ok(Arc::new(Self {
             instance,
             spawner,
@@ -99,7 +95,6 @@ impl LocalHost {
             active_work: ActiveWork::new(),
             last_activity: Arc::new(LastActivity::new()),
             state_dir: settings.state_dir.clone(),
-            run_dir: settings.run_dir.clone(),
             grace: match settings.kind {
                 Kind::Daemon => Some(settings.grace),
                 Kind::Single => None,
@@ -117,14 +112,6 @@ impl LocalHost {
     /// Instance name: stable across restarts on the same state directory, and not shared.
     pub fn instance(&self) -> &str {
         &self.instance.name
-    }
-
-    pub fn state_dir(&self) -> &Path {
-        &self.state_dir
-    }
-
-    pub fn run_dir(&self) -> &Path {
-        &self.run_dir
     }
 
     /// Creates a user namespace with the maps of a box, for an engine to create the rest in. Blocks for
@@ -165,7 +152,7 @@ impl LocalHost {
             self.cgroups.remove_base();
             self.outbound.close();
             recovery_socket::remove_directory(&self.recovery_dir);
-            BootstrapDir::remove_parents(self);
+            BootstrapDir::remove_parent(self);
         }
     }
 }

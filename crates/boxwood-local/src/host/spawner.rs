@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use crate::lock;
 
 pub struct Spawner {
-    channel: Mutex<Option<Channel>>,
-    process: Mutex<Option<Child>>,
+    /// `None` once it has ended.
+    running: Mutex<Option<(Channel, Child)>>,
 }
 
 pub struct SpawnedProcess {
@@ -35,15 +35,14 @@ impl Spawner {
             .stderr(Stdio::null())
             .spawn()?;
         Ok(Self {
-            channel: Mutex::new(Some(ours)),
-            process: Mutex::new(Some(process)),
+            running: Mutex::new(Some((ours, process))),
         })
     }
 
     /// Requests a process; `inner` is its end of a channel. Blocks for about a millisecond.
     pub fn spawn(&self, what: ToSpawner, inner: &Channel) -> io::Result<SpawnedProcess> {
-        let channel = lock(&self.channel);
-        let channel = channel
+        let running = lock(&self.running);
+        let (channel, _) = running
             .as_ref()
             .ok_or_else(|| io::Error::other("the spawner has ended"))?;
         channel.send(&what, &[inner.as_fd()]).map_err(into_io)?;
@@ -59,8 +58,8 @@ impl Spawner {
 
     /// Closes the channel, which ends the spawner. Returns the process on the first call.
     fn close(&self) -> Option<Child> {
-        drop(lock(&self.channel).take());
-        lock(&self.process).take()
+        let (_channel, process) = lock(&self.running).take()?;
+        Some(process)
     }
 
     /// Ends the spawner and waits for it.

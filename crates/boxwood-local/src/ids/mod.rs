@@ -37,19 +37,14 @@ pub enum Mapping {
         first_uid: u32,
         first_gid: u32,
         count: u32,
-        tools: Tools,
+        newuidmap: PathBuf,
+        newgidmap: PathBuf,
     },
     Single {
         uid: u32,
         gid: u32,
         why: String,
     },
-}
-
-#[derive(Clone)]
-pub struct Tools {
-    newuidmap: PathBuf,
-    newgidmap: PathBuf,
 }
 
 /// The ids of one box. Dropping it frees the range.
@@ -71,6 +66,19 @@ pub struct IdsRecord {
     slot: Option<u32>,
     /// The ids are not the daemon's own, and the daemon may chown files to them.
     foreign: bool,
+}
+
+impl IdsRecord {
+    fn new(identity: Identity, command_uid: u32, command_gid: u32, init_uid: u32) -> Self {
+        Self {
+            identity,
+            command_uid,
+            command_gid,
+            init_uid,
+            slot: None,
+            foreign: false,
+        }
+    }
 }
 
 impl Deref for BoxIds {
@@ -100,14 +108,11 @@ impl BoxIds {
             map.outside(id)
                 .ok_or_else(|| io::Error::other(format!("the box's user namespace has no id {id}")))
         };
-        let record = IdsRecord {
-            identity,
-            command_uid: outside(&uids, identity.command_uid)?,
-            command_gid: outside(&gids, identity.command_gid)?,
-            init_uid: outside(&uids, identity.init_uid)?,
-            slot: None,
-            foreign: rustix::process::geteuid().is_root(),
-        };
+        let command_uid = outside(&uids, identity.command_uid)?;
+        let command_gid = outside(&gids, identity.command_gid)?;
+        let init_uid = outside(&uids, identity.init_uid)?;
+        let mut record = IdsRecord::new(identity, command_uid, command_gid, init_uid);
+        record.foreign = rustix::process::geteuid().is_root();
         Ok(record.into())
     }
 
@@ -123,15 +128,8 @@ impl BoxIds {
 
     /// The ids of a box on another machine or kernel, which have no meaning on this host.
     pub fn remote(identity: Identity) -> Self {
-        let record = IdsRecord {
-            identity,
-            command_uid: identity.command_uid,
-            command_gid: identity.command_gid,
-            init_uid: identity.init_uid,
-            slot: None,
-            foreign: false,
-        };
-        record.into()
+        let (uid, gid) = (identity.command_uid, identity.command_gid);
+        IdsRecord::new(identity, uid, gid, identity.init_uid).into()
     }
 
     /// For the next daemon, which passes it to [`Mapping::claim`].
@@ -141,13 +139,9 @@ impl BoxIds {
 
     /// Returns true if uid 0 of the box is uid 0 of the host.
     pub fn is_hosts_own(&self) -> bool {
-        let Identity {
-            init_uid,
-            command_uid,
-            ..
-        } = self.identity;
+        let inside = self.identity;
         // Both are compared because a user's own namespace may map one of them to itself by chance.
-        (self.init_uid, self.command_uid) == (init_uid, command_uid)
+        (self.init_uid, self.command_uid) == (inside.init_uid, inside.command_uid)
     }
 
     /// Owner for files of the box's commands; `None` if that is the daemon's own user.
@@ -211,10 +205,8 @@ impl Mapping {
                 first_uid,
                 first_gid,
                 count: uids.min(gids).min(OTHER_INIT_UID),
-                tools: Tools {
-                    newuidmap,
-                    newgidmap,
-                },
+                newuidmap,
+                newgidmap,
             }),
             _ => single("this user has no range in /etc/subuid and /etc/subgid"),
         }
@@ -235,14 +227,6 @@ impl Mapping {
     pub fn allocate(&self, user: BoxUser) -> io::Result<BoxIds> {
         let identity = identity(user, false);
         let (command, init) = (identity.command_uid, identity.init_uid);
-        let ids = |command_uid, command_gid, init_uid| IdsRecord {
-            identity,
-            command_uid,
-            command_gid,
-            init_uid,
-            slot: None,
-            foreign: false,
-        };
         Ok(match self {
             Self::Root { slots } => {
                 let slot = lock(slots).take()?;
@@ -251,7 +235,7 @@ impl Mapping {
                     record: IdsRecord {
                         slot: Some(slot),
                         foreign: true,
-                        ..ids(base + command, base + command, base + init)
+                        ..IdsRecord::new(identity, base + command, base + command, base + init)
                     },
                     slots: Some(Arc::clone(slots)),
                 }
@@ -261,15 +245,14 @@ impl Mapping {
                 gid,
                 first_uid,
                 ..
-            } => ids(*uid, *gid, *first_uid).into(),
+            } => IdsRecord::new(identity, *uid, *gid, *first_uid).into(),
             Self::Single { uid, gid, .. } => {
                 let identity = Identity {
                     init_uid: command,
                     single_uid: true,
                     ..identity
                 };
-                let ids = ids(*uid, *gid, *uid);
-                IdsRecord { identity, ..ids }.into()
+                IdsRecord::new(identity, *uid, *gid, *uid).into()
             }
         })
     }
@@ -302,7 +285,7 @@ impl Mapping {
     /// Frees the reserved ranges that were not claimed.
     pub(crate) fn release_reserved(&self) {
         if let Self::Root { slots } = self {
-            lock(slots).release_reserved();
+            lock(slots).reserved.clear();
         }
     }
 
@@ -317,15 +300,9 @@ impl Mapping {
             }
             Self::Single { uid, gid, .. } => {
                 fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
-                let inside = ids.identity.command_uid;
-                fs::write(
-                    format!("/proc/{pid}/gid_map"),
-                    format!("{inside} {gid} 1\n"),
-                )?;
-                fs::write(
-                    format!("/proc/{pid}/uid_map"),
-                    format!("{inside} {uid} 1\n"),
-                )
+                let line = |id| format!("{} {id} 1\n", ids.identity.command_uid);
+                fs::write(format!("/proc/{pid}/gid_map"), line(gid))?;
+                fs::write(format!("/proc/{pid}/uid_map"), line(uid))
             }
             Self::Subordinate {
                 uid,
@@ -333,19 +310,14 @@ impl Mapping {
                 first_uid,
                 first_gid,
                 count,
-                tools,
+                newuidmap,
+                newgidmap,
             } => {
                 let command = ids.identity.command_uid;
-                run_tool(
-                    &tools.newgidmap,
-                    pid,
-                    &triples(command, *gid, *first_gid, *count),
-                )?;
-                run_tool(
-                    &tools.newuidmap,
-                    pid,
-                    &triples(command, *uid, *first_uid, *count),
-                )
+                let gids = triples(command, *gid, *first_gid, *count);
+                run_tool(newgidmap, pid, &gids)?;
+                let uids = triples(command, *uid, *first_uid, *count);
+                run_tool(newuidmap, pid, &uids)
             }
         }
     }

@@ -44,14 +44,10 @@ impl Slots {
         Ok(())
     }
 
-    /// Reserves the slots of running processes until [`Slots::release_reserved`].
+    /// Reserves the slots of running processes until they are released.
     pub(super) fn reserve_live(&mut self) {
         let slot = |uid: u32| Some(uid.checked_sub(FIRST_ID)? / RANGE);
         self.reserved = living_uids().into_iter().filter_map(slot).collect();
-    }
-
-    pub(super) fn release_reserved(&mut self) {
-        self.reserved.clear();
     }
 }
 

@@ -215,7 +215,7 @@ fn hard_links_stay_inside() {
 }
 
 #[test]
-fn devices_and_pipes_are_left_out() {
+fn devices_and_pipes_are_not_unpacked() {
     let dir = UnpackDir::new();
     let archive = Archive::default()
         .special(EntryType::Char, "dev/null")
@@ -290,7 +290,7 @@ fn a_truncated_archive_is_refused() {
 }
 
 #[test]
-fn other_files_are_refused() {
+fn files_that_are_not_archives_are_refused() {
     let dir = UnpackDir::new();
     dir.refuses(b"", "empty");
     dir.refuses(b"hello", "not a tar");
@@ -315,7 +315,7 @@ fn unsupported_entry_types_are_refused() {
 }
 
 #[test]
-fn an_archive_of_layers_is_recognized() {
+fn an_archive_of_image_layers_is_refused() {
     let dir = UnpackDir::new();
     let saved = Archive::default()
         .file("manifest.json", b"[]")

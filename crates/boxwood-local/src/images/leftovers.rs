@@ -5,9 +5,8 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 
-use super::store_dir::StoreDir;
+use super::store_dir::{StoreDir, if_exists, try_lock};
 
 /// Removes abandoned imports, and removed images without boxes. Directories that are still locked are left
 /// for the next cleanup.
@@ -39,14 +38,9 @@ fn try_remove(store_dir: &StoreDir) -> io::Result<()> {
 }
 
 fn claim(place: &Path) -> io::Result<Option<File>> {
-    let held = match File::open(place) {
-        Ok(held) => held,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+    let Some(held) = if_exists(File::open(place))? else {
+        return Ok(None);
     };
-    match rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(held)),
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
+    let is_ours = try_lock(&held, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(is_ours.then_some(held))
 }

@@ -4,7 +4,7 @@
 //! boxes use it.
 //!
 //! ```text
-//! images/                       flock: shared while a directory is created, exclusive to clean up
+//! images/                       flock: shared while a directory is created, exclusive to rename and clean up
 //!   busybox_latest-1f3a…/       flock: shared by every box that uses it, exclusive to remove
 //!     image.json                full name, size, creation time
 //!     rootfs/
@@ -69,7 +69,8 @@ impl ImageStore {
 
     /// Removes leftovers of killed imports on a background thread.
     pub fn remove_leftovers_later(&self) {
-        if self.store_dir.has_leftovers() {
+        let leftovers = self.store_dir.leftovers();
+        if leftovers.is_ok_and(|leftovers| !leftovers.is_empty()) {
             let store_dir = Arc::clone(&self.store_dir);
             std::thread::spawn(move || leftovers::remove(&store_dir));
         }
@@ -100,17 +101,6 @@ impl ImageStore {
         Ok(tagged)
     }
 
-    fn not_found(name: &ImageName) -> ImageError {
-        ImageError::NotFound {
-            image: name.to_string(),
-            hint: "`boxwood image ls` lists the images".to_owned(),
-        }
-    }
-
-    fn info(&self, record: record::Record) -> ImageInfo {
-        record.into_info(self.backend)
-    }
-
     /// The blocking part of an import.
     fn unpack(&self, name: &ImageName, archive: impl io::Read) -> Result<ImageInfo, ImageError> {
         let pending = self
@@ -123,7 +113,7 @@ impl ImageStore {
             .finish(&record)
             .map_err(io_step("put the image into place"))?;
         leftovers::remove(&self.store_dir);
-        Ok(self.info(record))
+        Ok(record.into_info(self.backend))
     }
 }
 
@@ -152,9 +142,9 @@ impl Images for ImageStore {
                 .store_dir
                 .records()
                 .map_err(io_step("list the images"))?;
-            Ok(records
-                .into_iter()
-                .map(|record| store.info(record))
+            let infos = records.into_iter();
+            Ok(infos
+                .map(|record| record.into_info(store.backend))
                 .collect())
         }))
     }
@@ -182,12 +172,10 @@ impl Images for ImageStore {
     ) -> BoxFuture<'a, Result<ImageInfo, ImageError>> {
         Box::pin(async move {
             let name = self.check_name(name)?;
-            let (feed, reader) = blocking_reader(archive);
+            // If this future is dropped, reading fails and the import is undone.
+            let (_cancel, reader) = blocking_reader(archive);
             let store = self.clone();
-            let unpacking = blocking(move || store.unpack(&name, reader));
-            // The feed ends with the archive, or when unpacking fails.
-            let ((), outcome) = tokio::join!(feed, unpacking);
-            outcome
+            blocking(move || store.unpack(&name, reader)).await
         })
     }
 
@@ -212,7 +200,10 @@ impl Images for ImageStore {
                     image: name.to_string(),
                     why: "a box runs from it".to_owned(),
                 }),
-                store_dir::Removal::NotFound => Err(Self::not_found(&name)),
+                store_dir::Removal::NotFound => Err(ImageError::NotFound {
+                    image: name.to_string(),
+                    hint: "`boxwood image ls` lists the images".to_owned(),
+                }),
             }
         }))
     }

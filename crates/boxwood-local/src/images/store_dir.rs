@@ -78,14 +78,12 @@ impl StoreDir {
     pub(super) fn find(&self, name: &ImageName) -> io::Result<Option<ImageLease>> {
         let place = self.of(name);
         for _ in 0..ATTEMPTS {
-            let Some(held) = open(&place)? else {
+            let Some(held) = if_exists(File::open(&place))? else {
                 return Ok(None);
             };
-            match rustix::fs::flock(&held, FlockOperation::NonBlockingLockShared) {
-                Ok(()) => {}
+            if !try_lock(&held, FlockOperation::NonBlockingLockShared)? {
                 // It is being removed.
-                Err(Errno::WOULDBLOCK) => return Ok(None),
-                Err(errno) => return Err(errno.into()),
+                return Ok(None);
             }
             if is_same_directory(&place, &held)? {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -105,8 +103,7 @@ impl StoreDir {
 
     pub(super) fn records(&self) -> io::Result<Vec<Record>> {
         let mut records = Vec::new();
-        for entry in entries(&self.dir)? {
-            let entry = entry?;
+        for entry in self.entries()? {
             if entry.file_name().as_encoded_bytes().starts_with(b".") {
                 continue;
             }
@@ -150,46 +147,36 @@ impl StoreDir {
 
     pub(super) fn remove(&self, name: &ImageName) -> io::Result<Removal> {
         let place = self.of(name);
-        for _ in 0..ATTEMPTS {
-            let Some(held) = open(&place)? else {
-                return Ok(Removal::NotFound);
-            };
-            match rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(Removal::InUse),
-                Err(errno) => return Err(errno.into()),
-            }
-            if is_same_directory(&place, &held)? {
-                match fs::rename(&place, self.unused_path(GONE)?) {
-                    // A concurrent import replaced it, and that image was removed as well.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    moved => return moved.map(|()| Removal::Removed),
-                }
-            }
+        let Some(_guard) = if_exists(self.guard(FlockOperation::LockExclusive))? else {
+            return Ok(Removal::NotFound);
+        };
+        let Some(held) = if_exists(File::open(&place))? else {
+            return Ok(Removal::NotFound);
+        };
+        if !try_lock(&held, FlockOperation::NonBlockingLockExclusive)? {
+            return Ok(Removal::InUse);
         }
-        Err(io::Error::other(
-            "the image is replaced repeatedly; try again",
-        ))
-    }
-
-    pub(super) fn has_leftovers(&self) -> bool {
-        self.leftovers()
-            .is_ok_and(|store_dir| !store_dir.is_empty())
+        fs::rename(&place, self.unused_path(GONE)?)?;
+        Ok(Removal::Removed)
     }
 
     pub(super) fn leftovers(&self) -> io::Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        for entry in entries(&self.dir)? {
-            let entry = entry?;
+        let is_leftover = |entry: &fs::DirEntry| {
             let name = entry.file_name();
-            let name = name.as_encoded_bytes();
-            if name.starts_with(NEW.as_bytes()) || name.starts_with(GONE.as_bytes()) {
-                found.push(entry.path());
-            }
-        }
-        Ok(found)
+            [NEW, GONE]
+                .iter()
+                .any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+        };
+        let found = self.entries()?.into_iter().filter(is_leftover);
+        Ok(found.map(|entry| entry.path()).collect())
     }
 
+    fn entries(&self) -> io::Result<Vec<fs::DirEntry>> {
+        let entries = if_exists(fs::read_dir(&self.dir))?;
+        entries.into_iter().flatten().collect()
+    }
+
+    /// Held while a directory gets another name or is claimed for removal.
     pub(super) fn guard(&self, how: FlockOperation) -> io::Result<File> {
         let guard = File::open(&self.dir)?;
         rustix::fs::flock(&guard, how)?;
@@ -211,30 +198,28 @@ impl StoreDir {
     }
 }
 
-fn entries(dir: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<fs::DirEntry>>>> {
-    match fs::read_dir(dir) {
-        Ok(entries) => Ok(Box::new(entries)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(std::iter::empty())),
-        Err(error) => Err(error),
+/// `None` if the file or directory does not exist.
+pub(super) fn if_exists<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
     }
 }
 
-fn open(place: &Path) -> io::Result<Option<File>> {
-    match File::open(place) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+/// Returns false if another holder has a lock that excludes this one.
+pub(super) fn try_lock(held: &File, how: FlockOperation) -> io::Result<bool> {
+    match rustix::fs::flock(held, how) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno.into()),
     }
 }
 
 /// Returns true if the path still leads to the opened directory, which may have been moved before it was locked.
 fn is_same_directory(place: &Path, held: &File) -> io::Result<bool> {
     let held = held.metadata()?;
-    match fs::symlink_metadata(place) {
-        Ok(now) => Ok((now.dev(), now.ino()) == (held.dev(), held.ino())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    let now = if_exists(fs::symlink_metadata(place))?;
+    Ok(now.is_some_and(|now| (now.dev(), now.ino()) == (held.dev(), held.ino())))
 }
 
 /// An import in progress. Dropping it before `finish` removes the directory.
@@ -258,42 +243,22 @@ impl PendingImage<'_> {
         fs::write(self.place.join(RECORD), text)?;
         // The name must not survive a power failure that the files do not.
         rustix::fs::syncfs(&self.held)?;
-        self.share()?;
+        let _guard = self.store_dir.guard(FlockOperation::LockExclusive)?;
+        // A box can use the image as soon as it has its name.
+        rustix::fs::flock(&self.held, FlockOperation::LockShared)?;
         let place = self.store_dir.of(&record.name);
-        for _ in 0..ATTEMPTS {
-            match rustix::fs::renameat_with(CWD, &self.place, CWD, &place, RenameFlags::NOREPLACE) {
-                Ok(()) => {
-                    self.done = true;
-                    return Ok(());
-                }
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-            match rustix::fs::renameat_with(CWD, &self.place, CWD, &place, RenameFlags::EXCHANGE) {
-                Ok(()) => {
-                    // The old image now has the temporary name, and may have boxes.
-                    self.done = true;
-                    return match fs::rename(&self.place, self.store_dir.unused_path(GONE)?) {
-                        // It had none, and a cleanup was faster.
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                        moved => moved,
-                    };
-                }
-                // It was removed in the meantime.
-                Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno.into()),
+        match rustix::fs::renameat_with(CWD, &self.place, CWD, &place, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            moved => {
+                moved?;
+                self.done = true;
+                return Ok(());
             }
         }
-        Err(io::Error::other(
-            "the image is replaced repeatedly; try again",
-        ))
-    }
-
-    /// Downgrades to a shared lock, so that a box can use the image as soon as it has its name. The
-    /// downgrade is not atomic, so cleanups are locked out meanwhile.
-    fn share(&self) -> io::Result<()> {
-        let _guard = self.store_dir.guard(FlockOperation::LockShared)?;
-        Ok(rustix::fs::flock(&self.held, FlockOperation::LockShared)?)
+        rustix::fs::renameat_with(CWD, &self.place, CWD, &place, RenameFlags::EXCHANGE)?;
+        // The old image now has the temporary name, and may have boxes.
+        self.done = true;
+        fs::rename(&self.place, self.store_dir.unused_path(GONE)?)
     }
 }
 

@@ -151,7 +151,7 @@ async fn leftovers_of_a_killed_import_are_removed_and_a_running_import_is_not() 
 }
 
 #[tokio::test]
-async fn a_dropped_import_leaves_nothing() {
+async fn a_dropped_import_leaves_no_directory() {
     let (temp, store) = store();
     // Never ends and never fails.
     let (_open, endless) = tokio::io::duplex(64);

@@ -135,7 +135,9 @@ impl<R: Read> TarStream<R> {
             return Ok(None);
         }
         let header = Header::from_byte_slice(&block).clone();
-        if header.cksum().ok() != Some(checksum(&block)) {
+        let mut computed = header.clone();
+        computed.set_cksum();
+        if header.cksum().ok() != computed.cksum().ok() {
             return Err(match self.headers {
                 0 => bad("it is not a tar archive"),
                 number => bad(format!("it is damaged after entry {number}")),
@@ -288,13 +290,4 @@ fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
         text.truncate(nul);
     }
     text
-}
-
-/// The sum of all bytes, with the checksum field counted as spaces.
-fn checksum(block: &[u8; BLOCK_BYTES]) -> u32 {
-    const FIELD: std::ops::Range<usize> = 148..156;
-    let bytes = block.iter().enumerate();
-    bytes
-        .map(|(at, byte)| u32::from(if FIELD.contains(&at) { b' ' } else { *byte }))
-        .sum()
 }

@@ -7,10 +7,11 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, UNIX_EPOCH};
 
 use boxwood_backend::ImageError;
 use flate2::read::MultiGzDecoder;
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::entry_path::EntryPath;
@@ -71,11 +72,11 @@ pub(super) fn unpack(
     owners: Owners,
     limits: &Limits,
 ) -> Result<Sizes, ImageError> {
-    let mut head = [0; 6];
-    let known = fill(&mut archive, &mut head).map_err(|error| reading(&error))?;
-    let head = &head[..known];
-    let whole = head.chain(archive);
-    match head {
+    let mut head = Vec::new();
+    let read = archive.by_ref().take(6).read_to_end(&mut head);
+    read.map_err(|error| reading(&error))?;
+    let whole = head.as_slice().chain(archive);
+    match *head.as_slice() {
         [0x1f, 0x8b, ..] => entries(MultiGzDecoder::new(whole), root, owners, limits),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(compressed("zstd", "zstd -dc")),
         [0xfd, b'7', b'z', b'X', b'Z', 0] => Err(compressed("xz", "xz -dc")),
@@ -89,19 +90,6 @@ fn compressed(with: &str, undo: &str) -> ImageError {
     bad(format!(
         "it is compressed with {with}; use `{undo} FILE | boxwood image import - NAME`"
     ))
-}
-
-fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match input.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 fn entries(
@@ -187,15 +175,9 @@ impl Writer<'_> {
                 let mut file = File::from(self.replacing(entry, at, &name, make)?);
                 self.copy(entry, content, &mut file)?;
                 set_metadata(file.as_fd(), entry, entry.mode & 0o777, owner)?;
-                let modified = Timespec {
-                    tv_sec: i64::try_from(entry.modified).unwrap_or(0),
-                    tv_nsec: 0,
-                };
-                let times = Timestamps {
-                    last_access: modified,
-                    last_modification: modified,
-                };
-                rustix::fs::futimens(&file, &times).map_err(|errno| writing(&entry.path, errno))
+                let modified = UNIX_EPOCH.checked_add(Duration::from_secs(entry.modified));
+                file.set_modified(modified.unwrap_or(UNIX_EPOCH))
+                    .map_err(|error| writing(&entry.path, error))
             }
             Kind::Directory => {
                 let directory = self.directory(entry, at, &name)?;
@@ -261,22 +243,19 @@ impl Writer<'_> {
 
     /// Opens the directory at a checked path and creates missing parents.
     fn open_parent(&mut self, entry: &[u8], path: &[u8]) -> Result<OwnedFd, ImageError> {
-        let held = match &self.last_parent {
-            Some((last_parent, directory)) if last_parent == path => Some(directory.try_clone()),
-            _ => None,
-        };
-        if let Some(held) = held {
-            return held.map_err(|error| writing(entry, error));
+        if let Some((last_parent, directory)) = &self.last_parent
+            && last_parent == path
+        {
+            return directory.try_clone().map_err(|error| writing(entry, error));
         }
         let directory = match open_beneath(self.root, path) {
             Err(Errno::NOENT) => self.make_parents(entry, path)?,
             opened => opened.map_err(|errno| path_error(entry, errno))?,
         };
-        let kept = directory.try_clone();
-        self.last_parent = Some((
-            path.to_owned(),
-            kept.map_err(|error| writing(entry, error))?,
-        ));
+        let kept = directory
+            .try_clone()
+            .map_err(|error| writing(entry, error))?;
+        self.last_parent = Some((path.to_owned(), kept));
         Ok(directory)
     }
 

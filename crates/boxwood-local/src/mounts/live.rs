@@ -7,13 +7,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use boxwood_api::MountMode;
 use boxwood_backend::{MountError, StartError};
-use boxwood_init::{Channel, FromMountHelper, Identity, MountRequest, MountWork, ToSpawner};
+use boxwood_init::{Channel, FromMountHelper, MountRequest, MountWork, ToSpawner};
 use boxwood_policy::AdmittedMount;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +20,7 @@ use crate::host::LocalHost;
 use crate::host::spawner::{SpawnedProcess, into_io};
 use crate::mounts::plan::mount_plan;
 use crate::mounts::{is_own, is_shared};
-use crate::process::async_fd::is_readable;
+use crate::process::async_fd::{first_ready, is_readable};
 use crate::sandbox::resources::BoxResources;
 
 /// A helper replies within a few milliseconds; a busy host may need longer.
@@ -138,37 +137,14 @@ pub(crate) fn mount(
     resources: &BoxResources,
     mount: &AdmittedMount,
 ) -> Result<(), MountError> {
-    let namespaces = resources
-        .namespaces()
-        .ok_or_else(|| no_namespaces(resources, mount))?;
-    let step = |step: &'static str| move |source| failed(mount, step, source);
     let mut fds = Vec::new();
-    let places = namespaces
-        .add_to(&mut fds)
-        .map_err(step("duplicate the box's namespaces"))?;
-    drop(namespaces);
     let plan = mount_plan(host, mount, &resources.ids, &mut fds)
         .map_err(|error| plan_error(mount, error))?;
     let work = MountWork::AddMount(plan);
-    let order = order(resources.ids.identity, &places, work);
-    carry_out(host, &order, &fds, resources).map_err(|error| match error {
+    carry_out(host, resources, work, fds).map_err(|error| match error {
         HelperError::Step { step, source } if resources.is_alive() => failed(mount, step, source),
         HelperError::Step { .. } | HelperError::BoxGone => MountError::Gone,
     })
-}
-
-pub(crate) fn order(
-    identity: Identity,
-    places: &NamespaceIndexes,
-    work: MountWork,
-) -> MountRequest {
-    MountRequest {
-        identity,
-        user_namespace: places.user,
-        mount_namespace: places.mounts,
-        net_namespace: places.net,
-        work,
-    }
 }
 
 pub(crate) enum HelperError {
@@ -176,24 +152,42 @@ pub(crate) enum HelperError {
     Step { step: String, source: io::Error },
 }
 
-/// Has a helper carry out an order. Blocks for a few milliseconds, at most for little longer than
-/// [`DEADLINE`].
+/// Has a helper do `work`, whose descriptors are `fds`. Blocks for a few milliseconds, at most for little
+/// longer than [`DEADLINE`].
 pub(crate) fn carry_out(
     host: &LocalHost,
-    order: &MountRequest,
-    fds: &[OwnedFd],
     resources: &BoxResources,
+    work: MountWork,
+    mut fds: Vec<OwnedFd>,
 ) -> Result<(), HelperError> {
     let step = |step: &str| {
         let step = step.to_owned();
         move |source| HelperError::Step { step, source }
+    };
+    let namespaces = resources
+        .namespaces()
+        .ok_or_else(|| step("open the box's namespaces")(io::ErrorKind::PermissionDenied.into()))?;
+    let places = namespaces
+        .add_to(&mut fds)
+        .map_err(step("duplicate the box's namespaces"))?;
+    drop(namespaces);
+    // The namespaces were opened by init's pid, which may be reused once init is dead.
+    if !resources.is_alive() {
+        return Err(HelperError::BoxGone);
+    }
+    let request = MountRequest {
+        identity: resources.ids.identity,
+        user_namespace: places.user,
+        mount_namespace: places.mounts,
+        net_namespace: places.net,
+        work,
     };
     let begin = || {
         let (ours, theirs) = Channel::pair()?;
         let helper = host.spawner.spawn(ToSpawner::MountHelper, &theirs)?;
         drop(theirs);
         let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        ours.send(order, &borrowed).map_err(into_io)?;
+        ours.send(&request, &borrowed).map_err(into_io)?;
         Ok((ours, helper))
     };
     let (ours, helper) = begin().map_err(step("start the mount helper"))?;
@@ -206,14 +200,6 @@ pub(crate) fn carry_out(
         Err(Some(error)) => Err(step("receive the reply of the mount helper")(error)),
         Err(None) => Err(HelperError::BoxGone),
     }
-}
-
-fn no_namespaces(resources: &BoxResources, mount: &AdmittedMount) -> MountError {
-    if resources.is_alive() {
-        let denied = io::ErrorKind::PermissionDenied.into();
-        return failed(mount, "open the box's namespaces", denied);
-    }
-    MountError::Gone
 }
 
 /// Waits for the reply while the box is running; the error is `None` if the box is gone. The helper has exited when
@@ -244,25 +230,6 @@ fn wait_for_reply(
     match outcome {
         Err(Some(error)) if is_readable(channel, Duration::ZERO) => receive().or(Err(Some(error))),
         outcome => outcome,
-    }
-}
-
-/// Index of the first descriptor that is readable or closed by its peer.
-fn first_ready(fds: &[BorrowedFd<'_>], within: Duration) -> io::Result<Option<usize>> {
-    let until = Instant::now() + within;
-    let mut polled: Vec<PollFd<'_>> = fds
-        .iter()
-        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
-        .collect();
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left).map_err(io::Error::other)?;
-        match poll(&mut polled, Some(&left)) {
-            Ok(0) => return Ok(None),
-            Ok(_) => return Ok(polled.iter().position(|entry| !entry.revents().is_empty())),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
     }
 }
 

@@ -16,8 +16,8 @@ pub enum NetError {
     PoolExhausted { pool: Subnet },
     #[error("every address range that boxes may use is in use on this host")]
     NoPool,
-    #[error("the address `{address}` of a running box is used by another box")]
-    NotClaimed { address: std::net::Ipv4Addr },
+    #[error("the address in `{pool}` of a running box is used by another box")]
+    NotClaimed { pool: String },
     #[error("the packet filter for boxes could not be installed")]
     PacketFilter { source: NetlinkError },
     #[error("the packet filter for boxes could not be removed")]

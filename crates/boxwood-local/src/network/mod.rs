@@ -1,8 +1,8 @@
 //! The outbound network of boxes.
 //!
 //! A lease gives a box an address, a route and name servers for as long as it is held. What the box cannot
-//! reach is defined in [`rules`] on the host and again in [`inside_rules`] inside the box. Init configures
-//! its own end from [`InsideNetwork`] and [`InsideRules`]. All calls block for milliseconds and belong on a
+//! reach is defined in [`rules`] on the host and again in [`inside`] inside the box. Init configures its own
+//! end from [`InsideNetwork`]. All calls block for milliseconds and belong on a
 //! blocking thread.
 //!
 //! All state is in the kernel: names of links and tables contain the instance's tag, and interfaces whose
@@ -12,7 +12,7 @@
 mod adopt;
 mod error;
 mod forwarding;
-mod inside_rules;
+mod inside;
 pub(crate) mod outbound;
 mod pasta;
 mod pool;
@@ -25,13 +25,12 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
+use boxwood_init::{InsideInterface, InsideNetwork};
 use boxwood_sys::netlink::{self, Route, Subnet, VethPair};
-use boxwood_sys::nftables::InsideRules;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
 pub(crate) use adopt::LeaseRecord;
 pub use error::NetError;
@@ -41,7 +40,8 @@ pub(crate) use pasta::{PastaLease, PastaRecord};
 pub use rules::firewall_warning;
 
 use crate::lock;
-use pool::Pool;
+use inside::inside_network;
+use pool::{BOX_PREFIX, Pool};
 use resolvers::Resolvers;
 use rules::HostRules;
 
@@ -62,25 +62,9 @@ pub struct NetworkSettings {
     pub denied: Vec<Subnet>,
 }
 
-/// The configuration of the interface inside the box.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct InsideNetwork {
-    pub(crate) interface: String,
-    pub(crate) address: Ipv4Addr,
-    pub(crate) prefix: u8,
-    pub(crate) gateway: Ipv4Addr,
-    pub(crate) dns: Vec<Ipv4Addr>,
-    pub(crate) mtu: u32,
-}
-
 /// The networks of all boxes of one daemon.
-#[derive(Clone, Debug)]
-pub struct Networks {
-    shared: Arc<Shared>,
-}
-
 #[derive(Debug)]
-struct Shared {
+pub struct Networks {
     tag: Tag,
     settings: NetworkSettings,
     state: Mutex<State>,
@@ -99,49 +83,48 @@ struct State {
 
 impl Networks {
     /// `instance` identifies this daemon on the host.
-    pub(crate) fn new(instance: &str, settings: NetworkSettings) -> Self {
+    pub(crate) fn new(instance: &str, settings: NetworkSettings) -> Arc<Self> {
         let tag = Tag::new(instance);
         // On error assume that there are some; the rules stay until leftovers are removed.
         let inherited =
             netlink::links_with_prefix(&tag.links()).map_or(true, |links| !links.is_empty());
-        Self {
-            shared: Arc::new(Shared {
-                tag,
-                settings,
-                state: Mutex::new(State {
-                    inherited,
-                    ..State::default()
-                }),
+        Arc::new(Self {
+            tag,
+            settings,
+            state: Mutex::new(State {
+                inherited,
+                ..State::default()
             }),
-        }
+        })
     }
 
-    /// Connects the box in this network namespace. Init must install the returned rules before it brings its
-    /// interface up: they apply even where the host's table does not.
+    /// Connects the box in this network namespace. Init must deny the returned networks before it brings its
+    /// interface up: its filter applies even where the host's table does not.
     pub(crate) fn attach_namespace(
-        &self,
+        self: &Arc<Self>,
         netns: BorrowedFd<'_>,
-    ) -> Result<(NetLease, InsideRules), NetError> {
-        let shared = &self.shared;
-        let mut state = shared.lock();
+    ) -> Result<(NetLease, InsideNetwork), NetError> {
+        let mut state = lock(&self.state);
         let host = HostLock::take()?;
-        let attached = shared.attach(&mut state, netns);
+        let attached = self.attach(&mut state, netns);
         if attached.is_err() && state.leases == 0 {
             // The first box failed. A cleanup error is logged; the original error is returned.
-            if let Err(error) = shared.tear_down(&mut state, &host) {
+            if let Err(error) = self.tear_down(&mut state, &host) {
                 tracing::warn!(%error, "failed to remove the network of a failed start");
             }
         }
-        let (pool, index, inside, rules) = attached?;
+        let (pool, index, inside) = attached?;
+        Ok((self.lease(&mut state, pool, index), inside))
+    }
+
+    fn lease(self: &Arc<Self>, state: &mut State, pool: Subnet, index: u32) -> NetLease {
         state.leases += 1;
-        let lease = NetLease {
-            shared: Arc::clone(shared),
+        NetLease {
+            networks: Arc::clone(self),
             pool,
             index,
-            inside,
             released: false,
-        };
-        Ok((lease, rules))
+        }
     }
 
     /// Removes the network of a dead instance.
@@ -155,19 +138,12 @@ impl Networks {
         }
         rules::remove(&tag)
     }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic leaves the state consistent: it is updated after the kernel.
-        lock(&self.state)
-    }
 
     fn attach(
         &self,
         state: &mut State,
         netns: BorrowedFd<'_>,
-    ) -> Result<(Subnet, u32, InsideNetwork, InsideRules), NetError> {
+    ) -> Result<(Subnet, u32, InsideNetwork), NetError> {
         let routes = netlink::routes().map_err(|source| NetError::HostNetwork { source })?;
         let resolvers = Resolvers::of_host(&self.settings.dns, &routes)?;
         let mut pool = match state.pool.take() {
@@ -183,22 +159,22 @@ impl Shared {
             .open_forwarding(state, range, &routes, &resolvers)
             .and_then(|mtu| {
                 let name = self.tag.link(index);
-                connect(&name, netns, address.gateway, address.prefix, mtu)?;
-                Ok(InsideNetwork {
-                    interface: INSIDE_INTERFACE.to_owned(),
+                connect(&name, netns, address.gateway, mtu)?;
+                Ok(InsideInterface {
+                    name: INSIDE_INTERFACE.to_owned(),
                     address: address.inside,
-                    prefix: address.prefix,
+                    prefix: BOX_PREFIX,
                     gateway: address.gateway,
-                    dns: resolvers.addresses().to_vec(),
                     mtu,
                 })
             });
         if attached.is_err() {
             state.free(index);
         }
+        let interface = Some(attached?);
         let denied = &self.settings.denied;
-        let rules = inside_rules::inside_rules(&routes, &resolvers, denied, Some(range));
-        Ok((range, index, attached?, rules))
+        let inside = inside_network(interface, &routes, &resolvers, denied, Some(range));
+        Ok((range, index, inside))
     }
 
     /// Installs the rules before it enables forwarding, so that no packet is forwarded unfiltered.
@@ -248,23 +224,17 @@ impl State {
 /// The network of one box, until it is released or dropped.
 #[derive(Debug)]
 pub(crate) struct NetLease {
-    shared: Arc<Shared>,
+    networks: Arc<Networks>,
     pool: Subnet,
     index: u32,
-    inside: InsideNetwork,
     released: bool,
 }
 
 impl NetLease {
-    pub(crate) fn inside(&self) -> &InsideNetwork {
-        &self.inside
-    }
-
     pub(crate) fn record(&self) -> LeaseRecord {
         LeaseRecord {
-            pool: self.pool,
+            pool: self.pool.to_string(),
             index: self.index,
-            inside: self.inside.clone(),
         }
     }
 
@@ -283,12 +253,12 @@ impl NetLease {
             return Ok(());
         }
         // Outside the lock, because deleting a link waits for the kernel.
-        let deleted = delete_link(&self.shared.tag.link(self.index));
-        let mut state = self.shared.lock();
+        let deleted = delete_link(&self.networks.tag.link(self.index));
+        let mut state = lock(&self.networks.state);
         state.free(self.index);
         state.leases -= 1;
         let removed = match state.leases {
-            0 => HostLock::take().and_then(|host| self.shared.tear_down(&mut state, &host)),
+            0 => HostLock::take().and_then(|host| self.networks.tear_down(&mut state, &host)),
             _ => Ok(()),
         };
         deleted.and(removed)
@@ -360,13 +330,7 @@ impl HostLock {
 }
 
 /// Creates the veth pair and configures the host's end. On error no link is left.
-fn connect(
-    name: &str,
-    netns: BorrowedFd<'_>,
-    gateway: Ipv4Addr,
-    prefix: u8,
-    mtu: u32,
-) -> Result<(), NetError> {
+fn connect(name: &str, netns: BorrowedFd<'_>, gateway: Ipv4Addr, mtu: u32) -> Result<(), NetError> {
     let link = |source| NetError::Link {
         name: name.to_owned(),
         source,
@@ -382,7 +346,7 @@ fn connect(
         let index = netlink::link_by_name(name).map_err(link)?.index;
         netlink::without_ipv6_address(index).map_err(link)?;
         forwarding::harden(name)?;
-        netlink::add_address(index, gateway, prefix).map_err(link)?;
+        netlink::add_address(index, gateway, BOX_PREFIX).map_err(link)?;
         netlink::set_up(name).map_err(link)
     };
     raised().inspect_err(|_| {

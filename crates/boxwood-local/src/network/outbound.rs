@@ -2,14 +2,12 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use boxwood_backend::StartError;
-use boxwood_init::{InsideInterface, InsideNetwork};
-use boxwood_sys::nftables::InsideRules;
+use boxwood_init::InsideNetwork;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +18,7 @@ use crate::host::{LocalHost, instance};
 use crate::sandbox::resources::BoxResources;
 
 pub enum OutboundNetwork {
-    Veth(Networks),
+    Veth(Arc<Networks>),
     Pasta(Pasta),
 }
 
@@ -164,36 +162,12 @@ fn attach_blocking(
         OutboundNetwork::Veth(networks) => {
             let path = format!("/proc/{}/ns/net", init.as_raw_nonzero());
             let netns = File::open(&path).map_err(|source| NetError::Namespace { path, source })?;
-            let (lease, rules) = networks.attach_namespace(netns.as_fd())?;
-            let inside = lease.inside();
-            let plan = InsideNetwork {
-                interface: Some(InsideInterface {
-                    name: inside.interface.clone(),
-                    address: inside.address,
-                    prefix: inside.prefix,
-                    gateway: inside.gateway,
-                    mtu: inside.mtu,
-                }),
-                dns: inside.dns.clone(),
-                denied: denied(&rules),
-            };
-            Ok((plan, OutboundLease::Veth(lease)))
+            let (lease, inside) = networks.attach_namespace(netns.as_fd())?;
+            Ok((inside, OutboundLease::Veth(lease)))
         }
         OutboundNetwork::Pasta(pasta) => {
             let (lease, inside) = pasta.attach(name, init.as_raw_nonzero().get())?;
-            let plan = InsideNetwork {
-                interface: None,
-                dns: inside.dns.clone(),
-                denied: denied(&inside.rules),
-            };
-            Ok((plan, OutboundLease::Pasta(lease)))
+            Ok((inside, OutboundLease::Pasta(lease)))
         }
     }
-}
-
-fn denied(rules: &InsideRules) -> Vec<(Ipv4Addr, u8)> {
-    let networks = rules.denied.iter();
-    networks
-        .map(|network| (network.address(), network.prefix()))
-        .collect()
 }

@@ -2,8 +2,7 @@
 //!
 //! `pasta` turns the packets of a box into connections of the daemon's user. No port is forwarded in either
 //! direction, and the gateway is not mapped to the host. What `pasta` cannot refuse (other addresses of the
-//! host, metadata services) is refused by the packet filter that init installs from
-//! [`RootlessNetwork::rules`].
+//! host, metadata services) is refused by the packet filter that init installs.
 //!
 //! Dropping a lease kills its `pasta`. After a crash of the daemon it keeps running, and the next daemon
 //! claims it by pid, start time and a path on its command line. Each `pasta` watches a symbolic link and
@@ -11,7 +10,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -19,16 +17,17 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use boxwood_init::InsideNetwork;
 use boxwood_sys::netlink;
-use boxwood_sys::nftables::InsideRules;
 use boxwood_sys::procfs;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::process::async_fd::is_readable;
 
+use super::inside::inside_network;
 use super::resolvers::Resolvers;
-use super::{INSIDE_INTERFACE, NetError, NetworkSettings, inside_rules};
+use super::{INSIDE_INTERFACE, NetError, NetworkSettings};
 
 const TUN: &str = "/dev/net/tun";
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,14 +42,6 @@ const LOG_BYTES: &str = "65536";
 pub struct Pasta {
     directory: PathBuf,
     settings: NetworkSettings,
-}
-
-/// What init has to configure. `pasta` configures the interface; init brings loopback up and installs the
-/// rules before it drops its capabilities.
-#[derive(Clone, Debug)]
-pub(crate) struct RootlessNetwork {
-    pub(crate) dns: Vec<Ipv4Addr>,
-    pub(crate) rules: InsideRules,
 }
 
 impl Pasta {
@@ -68,8 +59,11 @@ impl Pasta {
         &self,
         name: &str,
         init: i32,
-    ) -> Result<(PastaLease, RootlessNetwork), NetError> {
-        let inside = self.inside()?;
+    ) -> Result<(PastaLease, InsideNetwork), NetError> {
+        let routes = netlink::routes().map_err(|source| NetError::HostNetwork { source })?;
+        let resolvers = Resolvers::of_host(&self.settings.dns, &routes)?;
+        // `pasta` configures the interface.
+        let inside = inside_network(None, &routes, &resolvers, &self.settings.denied, None);
         File::options()
             .read(true)
             .write(true)
@@ -78,15 +72,15 @@ impl Pasta {
         let step = |step| move |source| NetError::PastaStart { step, source };
         let files = BoxFiles(self.directory.join(name));
         files.remove().map_err(step("remove the old directory"))?;
-        fs::create_dir_all(files.watched()).map_err(step("create the directory"))?;
-        let child = link_and_spawn(&files, init).inspect_err(|_| {
+        fs::create_dir_all(files.path(WATCHED)).map_err(step("create the directory"))?;
+        let process = link_and_spawn(&files, init).inspect_err(|_| {
             if let Err(error) = files.remove() {
                 tracing::warn!(%error, "failed to remove the files of a failed start");
             }
         })?;
         // From here on dropping the lease removes the files.
         let mut lease = PastaLease {
-            process: Process::Child(child),
+            process,
             files,
             released: false,
         };
@@ -101,13 +95,17 @@ impl Pasta {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| NetError::PastaGone)?;
         // The pidfd pins the process, so `/proc` describes it and not a later one with the same pid.
         let is_same = started_at(record.pid) == Some(record.started)
-            && has_argument(record.pid, &files.pid())
+            && has_argument(record.pid, &files.path(PID))
             && !is_readable(&pidfd, Duration::ZERO);
         if !is_same {
             return Err(NetError::PastaGone);
         }
         Ok(PastaLease {
-            process: Process::Found(pid, pidfd),
+            process: Process {
+                pid,
+                pidfd,
+                child: None,
+            },
             files,
             released: false,
         })
@@ -136,15 +134,6 @@ impl Pasta {
             let _ = fs::remove_dir(parent);
         }
     }
-
-    fn inside(&self) -> Result<RootlessNetwork, NetError> {
-        let routes = netlink::routes().map_err(|source| NetError::HostNetwork { source })?;
-        let resolvers = Resolvers::of_host(&self.settings.dns, &routes)?;
-        Ok(RootlessNetwork {
-            dns: resolvers.addresses().to_vec(),
-            rules: inside_rules::inside_rules(&routes, &resolvers, &self.settings.denied, None),
-        })
-    }
 }
 
 /// The `pasta` of one box, until it is released or dropped.
@@ -156,11 +145,11 @@ pub(crate) struct PastaLease {
 }
 
 #[derive(Debug)]
-enum Process {
-    /// Not reaped before `release_once`, so its pid cannot be reused.
-    Child(Child),
-    /// Started by an earlier daemon.
-    Found(Pid, OwnedFd),
+struct Process {
+    pid: Pid,
+    pidfd: OwnedFd,
+    /// `None` if an earlier daemon started it, which this daemon cannot reap.
+    child: Option<Child>,
 }
 
 /// The `pasta` of a box in its record.
@@ -173,10 +162,7 @@ pub(crate) struct PastaRecord {
 
 impl PastaLease {
     pub(crate) fn record(&self) -> Option<PastaRecord> {
-        let pid = match &self.process {
-            Process::Child(child) => i32::try_from(child.id()).ok()?,
-            Process::Found(pid, _) => pid.as_raw_nonzero().get(),
-        };
+        let pid = self.process.pid.as_raw_nonzero().get();
         let started = started_at(pid)?;
         Some(PastaRecord { pid, started })
     }
@@ -194,7 +180,7 @@ impl PastaLease {
     fn wait_until_ready(&mut self) -> Result<(), NetError> {
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
-            if fs::metadata(self.files.pid()).is_ok_and(|file| file.len() > 0) {
+            if fs::metadata(self.files.path(PID)).is_ok_and(|file| file.len() > 0) {
                 return Ok(());
             }
             if self.process.has_ended() || Instant::now() > deadline {
@@ -206,7 +192,7 @@ impl PastaLease {
     }
 
     #[cfg(test)]
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.process.has_ended()
     }
 
@@ -221,24 +207,19 @@ impl PastaLease {
 }
 
 impl Process {
-    fn has_ended(&mut self) -> bool {
-        match self {
-            Self::Child(child) => matches!(child.try_wait(), Ok(Some(_))),
-            Self::Found(_, pidfd) => is_readable(pidfd, Duration::ZERO),
-        }
+    fn has_ended(&self) -> bool {
+        is_readable(&self.pidfd, Duration::ZERO)
     }
 
     fn end(&mut self) -> io::Result<()> {
-        match self {
-            Self::Child(child) => child.kill().and_then(|()| child.wait()).map(|_| ()),
-            Self::Found(_, pidfd) => {
-                // An error means that it is dead already.
-                let _ = pidfd_send_signal(&*pidfd, Signal::KILL);
-                if is_readable(pidfd, KILL_TIMEOUT) {
-                    return Ok(());
-                }
-                Err(ErrorKind::TimedOut.into())
-            }
+        // An error means that it is dead already.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        if !is_readable(&self.pidfd, KILL_TIMEOUT) {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        match &mut self.child {
+            Some(child) => child.wait().map(drop),
+            None => Ok(()),
         }
     }
 }
@@ -262,21 +243,21 @@ impl Drop for PastaLease {
     }
 }
 
-fn link_and_spawn(files: &BoxFiles, init: i32) -> Result<Child, NetError> {
+fn link_and_spawn(files: &BoxFiles, init: i32) -> Result<Process, NetError> {
     let step = |step| move |source| NetError::PastaStart { step, source };
-    std::os::unix::fs::symlink(namespace_of(init, "net"), files.netns())
+    std::os::unix::fs::symlink(namespace_of(init, "net"), files.path(NETNS))
         .map_err(step("link the namespace"))?;
-    let stderr = File::create(files.stderr()).map_err(step("create the stderr file"))?;
-    Command::new("pasta")
+    let stderr = File::create(files.path(STDERR)).map_err(step("create the stderr file"))?;
+    let mut child = Command::new("pasta")
         .args(["--foreground", "--quiet", "--ipv4-only", "--config-net"])
         .args(["--no-map-gw", "--no-dhcp", "--ns-ifname", INSIDE_INTERFACE])
         .args(["-t", "none", "-u", "none", "-T", "none", "-U", "none"])
         .args(["--log-size", LOG_BYTES, "--log-file"])
-        .arg(files.log())
+        .arg(files.path(LOG))
         .arg("--pid")
-        .arg(files.pid())
+        .arg(files.path(PID))
         .arg("--netns")
-        .arg(files.netns())
+        .arg(files.path(NETNS))
         .arg("--userns")
         .arg(namespace_of(init, "user"))
         .env_clear()
@@ -294,36 +275,38 @@ fn link_and_spawn(files: &BoxFiles, init: i32) -> Result<Child, NetError> {
                 step: "run the program",
                 source,
             },
-        })
+        })?;
+    // The child is not reaped before `end`, so its pid cannot be reused.
+    let pid = Pid::from_child(&child);
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| {
+        let _ = child.kill().and_then(|()| child.wait());
+        step("watch the process")(errno.into())
+    })?;
+    Ok(Process {
+        pid,
+        pidfd,
+        child: Some(child),
+    })
 }
+
 fn namespace_of(init: i32, kind: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{init}/ns/{kind}"))
 }
+
+/// Contains only the link: if several files are removed at once, `pasta` notices only one.
+const WATCHED: &str = "watched";
+const NETNS: &str = "watched/netns";
+const PID: &str = "pid";
+const LOG: &str = "log";
+const STDERR: &str = "stderr";
 
 /// The directory of one box.
 #[derive(Debug)]
 struct BoxFiles(PathBuf);
 
 impl BoxFiles {
-    /// Contains only the link: if several files are removed at once, `pasta` notices only one.
-    fn watched(&self) -> PathBuf {
-        self.0.join("watched")
-    }
-
-    fn netns(&self) -> PathBuf {
-        self.watched().join("netns")
-    }
-
-    fn pid(&self) -> PathBuf {
-        self.0.join("pid")
-    }
-
-    fn log(&self) -> PathBuf {
-        self.0.join("log")
-    }
-
-    fn stderr(&self) -> PathBuf {
-        self.0.join("stderr")
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
     }
 
     /// The last lines of the log, or of stderr if `pasta` exited before it opened the log.
@@ -334,7 +317,7 @@ impl BoxFiles {
             let lines: Vec<&str> = text.lines().rev().take(3).collect();
             lines.into_iter().rev().collect::<Vec<_>>().join("; ")
         };
-        match (words(&self.log()), words(&self.stderr())) {
+        match (words(&self.path(LOG)), words(&self.path(STDERR))) {
             (log, stderr) if log.is_empty() && stderr.is_empty() => "it printed nothing".to_owned(),
             (log, stderr) if log.is_empty() => stderr,
             (log, _) => log,

@@ -9,7 +9,7 @@ use super::resolvers::Resolvers;
 use super::{NetError, Tag};
 
 /// Gateway and box, plus the network and broadcast addresses.
-const BOX_PREFIX: u8 = 30;
+pub(super) const BOX_PREFIX: u8 = 30;
 const BOX_SIZE: u32 = 4;
 
 /// Tried in this order when the operator names no pool.
@@ -31,10 +31,18 @@ pub(super) struct Pool {
 pub(super) struct BoxAddress {
     pub(super) gateway: Ipv4Addr,
     pub(super) inside: Ipv4Addr,
-    pub(super) prefix: u8,
 }
 
 impl Pool {
+    /// Searches for free subnets from index `next` on.
+    pub(super) fn new(range: Subnet, next: u32) -> Self {
+        Self {
+            range,
+            used: BTreeSet::new(),
+            next,
+        }
+    }
+
     /// The configured range, or the first default range that the host does not use. If all are partly in
     /// use (a route to 10.0.0.0/8 is common), the first one with a free subnet.
     pub(super) fn choose(
@@ -44,11 +52,7 @@ impl Pool {
         tag: &Tag,
     ) -> Result<Self, NetError> {
         // Instances start at different indexes, so that they rarely compete for the same subnet.
-        let pool = |range| Self {
-            range,
-            used: BTreeSet::new(),
-            next: tag.hash,
-        };
+        let pool = |range| Self::new(range, tag.hash);
         if let Some(range) = configured {
             return Ok(pool(range));
         }
@@ -71,23 +75,14 @@ impl Pool {
             .ok_or(NetError::NoPool)
     }
 
-    /// The pool of boxes that are already running.
-    pub(super) fn resume(range: Subnet) -> Self {
-        Self {
-            range,
-            used: BTreeSet::new(),
-            next: 0,
+    /// Claims the subnet of a running box. Returns false if another box has it.
+    pub(super) fn claim(&mut self, range: Subnet, index: u32) -> bool {
+        let inside = range == self.range && self.pieces().is_some_and(|pieces| index < pieces);
+        let is_free = inside && self.used.insert(index);
+        if is_free {
+            self.next = self.next.max(index.wrapping_add(1));
         }
-    }
-
-    /// Claims the subnet of a running box. `None` if another box has it.
-    pub(super) fn claim(&mut self, range: Subnet, index: u32) -> Option<BoxAddress> {
-        let inside = range == self.range && index < self.pieces()?;
-        if !inside || !self.used.insert(index) {
-            return None;
-        }
-        self.next = self.next.max(index.wrapping_add(1));
-        Some(self.address(index))
+        is_free
     }
 
     pub(super) fn has(&self, index: u32) -> bool {
@@ -116,7 +111,6 @@ impl Pool {
         BoxAddress {
             gateway: Ipv4Addr::from_bits(base + 1),
             inside: Ipv4Addr::from_bits(base + 2),
-            prefix: BOX_PREFIX,
         }
     }
 
@@ -216,11 +210,11 @@ mod tests {
     #[test]
     fn a_claimed_subnet_is_not_allocated_again() {
         let range: Subnet = "10.9.0.0/28".parse().unwrap();
-        let mut pool = Pool::resume(range);
-        let address = pool.claim(range, 2).expect("its own");
-        assert_eq!(address.inside, Ipv4Addr::new(10, 9, 0, 10));
-        assert!(pool.claim(range, 2).is_none() && pool.claim(range, 4).is_none());
-        assert!(pool.claim("10.8.0.0/28".parse().unwrap(), 1).is_none());
+        let mut pool = Pool::new(range, 0);
+        assert!(pool.claim(range, 2), "its own");
+        assert_eq!(pool.address(2).inside, Ipv4Addr::new(10, 9, 0, 10));
+        assert!(!pool.claim(range, 2) && !pool.claim(range, 4));
+        assert!(!pool.claim("10.8.0.0/28".parse().unwrap(), 1));
         let given: BTreeSet<u32> =
             std::iter::from_fn(|| pool.allocate(&[], &Resolvers::none()).map(|it| it.0)).collect();
         assert_eq!(given, BTreeSet::from([0, 1, 3]));

@@ -4,7 +4,6 @@
 //! configured, boxes cannot resolve names, so that is an error that names the setting.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
 
 use boxwood_sys::netlink::{Route, Subnet};
 
@@ -24,7 +23,7 @@ pub(super) struct Resolvers {
 
 impl Resolvers {
     pub(super) fn of_host(configured: &[Ipv4Addr], routes: &[Route]) -> Result<Self, NetError> {
-        let read = |path: &str| std::fs::read_to_string(Path::new(path)).unwrap_or_default();
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         Self::choose(configured, &read(HOST_FILE), || read(UPSTREAM_FILE), routes)
     }
 
@@ -34,10 +33,11 @@ impl Resolvers {
         upstream_file: impl FnOnce() -> String,
         routes: &[Route],
     ) -> Result<Self, NetError> {
-        let mut named: Vec<Ipv4Addr> = configured.to_vec();
-        if named.is_empty() {
-            named = name_servers(host_file);
-        }
+        let (source, mut named) = match configured {
+            [] => (HOST_FILE, name_servers(host_file)),
+            configured => ("network.dns", configured.to_vec()),
+        };
+        let why = explain(source, &named);
         if configured.is_empty() && !named.iter().copied().any(usable) {
             named = name_servers(&upstream_file());
         }
@@ -47,9 +47,7 @@ impl Resolvers {
             .take(MAX_SERVERS)
             .collect();
         if addresses.is_empty() {
-            return Err(NetError::NoResolver {
-                why: explain(configured, host_file),
-            });
+            return Err(NetError::NoResolver { why });
         }
         let is_local = |address: &Ipv4Addr| {
             routes
@@ -105,25 +103,14 @@ fn name_servers(file: &str) -> Vec<Ipv4Addr> {
         .collect()
 }
 
-fn explain(configured: &[Ipv4Addr], host_file: &str) -> String {
-    let named = if configured.is_empty() {
-        name_servers(host_file)
-    } else {
-        configured.to_vec()
-    };
-    let source = if configured.is_empty() {
-        HOST_FILE
-    } else {
-        "network.dns"
-    };
+/// Why no server can be used, if that is the case.
+fn explain(source: &str, named: &[Ipv4Addr]) -> String {
     if named.is_empty() {
         return format!("`{source}` names no IPv4 server");
     }
     let named: Vec<String> = named.iter().map(ToString::to_string).collect();
-    format!(
-        "`{source}` names only the host's loopback ({})",
-        named.join(", ")
-    )
+    let named = named.join(", ");
+    format!("`{source}` names only the host's loopback ({named})")
 }
 
 #[cfg(test)]

@@ -120,16 +120,8 @@ pub(super) fn remove(tag: &Tag) -> Result<(), NetError> {
     let removal = |source| NetError::PacketFilterRemoval { source };
     let table = tag.table();
     let chains = nftables::chains().map_err(removal)?;
-    let opened_by = |belongs: &dyn Fn(&Chain) -> bool| -> BTreeSet<String> {
-        chains
-            .iter()
-            .filter(|chain| belongs(chain))
-            .filter_map(|chain| chain.name.strip_prefix(OPENED_PREFIX))
-            .map(str::to_owned)
-            .collect()
-    };
-    let ours = opened_by(&|chain| chain.table == table);
-    let others = opened_by(&|chain| chain.table != table && chain.table.starts_with(TABLE_PREFIX));
+    let ours = opened(&chains, |of| of == table);
+    let others = opened(&chains, |of| of != table);
     // If another daemon uses the interface too, the last daemon disables forwarding.
     let to_close: BTreeSet<String> = ours.difference(&others).cloned().collect();
     let closed = forwarding::close(&to_close);
@@ -155,12 +147,17 @@ pub(super) fn are_installed(tag: &Tag) -> Result<bool, NetError> {
 /// The interfaces that any daemon enabled forwarding on.
 pub(super) fn opened_by_any_daemon() -> Result<BTreeSet<String>, NetError> {
     let chains = nftables::chains().map_err(|source| NetError::PacketFilter { source })?;
-    Ok(chains
+    Ok(opened(&chains, |_| true))
+}
+
+/// The interfaces that daemons enabled forwarding on, by their tables.
+fn opened(chains: &[Chain], belongs: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    chains
         .iter()
-        .filter(|chain| chain.table.starts_with(TABLE_PREFIX))
+        .filter(|chain| chain.table.starts_with(TABLE_PREFIX) && belongs(&chain.table))
         .filter_map(|chain| chain.name.strip_prefix(OPENED_PREFIX))
         .map(str::to_owned)
-        .collect())
+        .collect()
 }
 
 /// A warning for the operator about packet filters that may block boxes and that `nf_tables` does not show or

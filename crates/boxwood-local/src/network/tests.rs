@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use boxwood_sys::netlink;
-use boxwood_sys::nftables;
+use boxwood_sys::nftables::{self, InsideRules};
 use rustix::thread::LinkNameSpaceType;
 
 use super::*;
@@ -58,17 +58,18 @@ impl Namespace {
     }
 
     /// Without the rules inside the box, so that only the host's table applies.
-    fn attach(&self, networks: &Networks) -> Result<NetLease, NetError> {
-        let (lease, _) = networks.attach_namespace(self.netns.as_fd())?;
-        Ok(lease)
+    fn attach(&self, networks: &Arc<Networks>) -> Result<Attached, NetError> {
+        let (lease, inside) = networks.attach_namespace(self.netns.as_fd())?;
+        Ok(Attached { lease, inside })
     }
 
     /// Installs the rules inside the box and configures the interface, in the same order as init.
-    fn attach_guarded(&self, networks: &Networks) -> NetLease {
-        let (lease, rules) = networks.attach_namespace(self.netns.as_fd()).unwrap();
+    fn attach_guarded(&self, networks: &Arc<Networks>) -> Attached {
+        let attached = self.attach(networks).unwrap();
+        let rules = rules_of(&attached.inside);
         self.run(|| nftables::guard_inside(&rules).unwrap());
-        self.configure(lease.inside());
-        lease
+        self.configure(attached.interface());
+        attached
     }
 
     /// Runs `work` on a thread in this namespace.
@@ -84,11 +85,11 @@ impl Namespace {
     }
 
     /// Configures the interface like init does.
-    fn configure(&self, inside: &InsideNetwork) {
+    fn configure(&self, inside: &InsideInterface) {
         self.run(|| {
             netlink::loopback_up().unwrap();
             netlink::configure_interface(
-                &inside.interface,
+                &inside.name,
                 inside.address,
                 inside.prefix,
                 inside.gateway,
@@ -117,6 +118,32 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+}
+
+/// A box with its network.
+#[derive(Debug)]
+struct Attached {
+    lease: NetLease,
+    inside: InsideNetwork,
+}
+
+impl Attached {
+    fn interface(&self) -> &InsideInterface {
+        self.inside.interface.as_ref().unwrap()
+    }
+
+    fn release(self) -> Result<(), NetError> {
+        self.lease.release()
+    }
+}
+
+/// The rules that init installs inside the box.
+fn rules_of(inside: &InsideNetwork) -> InsideRules {
+    let subnet = |(address, prefix): &(Ipv4Addr, u8)| Subnet::new(*address, *prefix);
+    InsideRules {
+        resolvers: inside.dns.clone(),
+        denied: inside.denied.iter().map(subnet).collect(),
     }
 }
 
@@ -192,7 +219,7 @@ fn metadata_addresses(outside: &Outside) -> Vec<Ipv4Addr> {
     addresses.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-fn networks(instance: &str) -> (Networks, Tag) {
+fn networks(instance: &str) -> (Arc<Networks>, Tag) {
     let instance = format!("test-{instance}-{}", std::process::id());
     let networks = Networks::new(&instance, NetworkSettings::default());
     let tag = Tag::new(&instance);

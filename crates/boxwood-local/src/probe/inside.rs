@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use boxwood_api::{Mechanism, SessionId, SpecRequest};
+use boxwood_api::{SessionId, SpecRequest};
 use boxwood_backend::{Finding, Outcome, Sandbox, SpawnRequest, StartError, Stdio};
 use boxwood_policy::{AdmittedSpec, Facts, Origin, PolicyRules, admit};
 use tokio::io::AsyncReadExt;
 
 use crate::chain;
+use crate::label::{RESTRICTIONS, reported};
 use crate::sandbox::LocalBox;
 
 /// A status file is about two kilobytes long.
@@ -20,49 +21,20 @@ where
     F: Future<Output = Result<Arc<LocalBox>, StartError>>,
 {
     let status = read_status(start).await;
-    let field = |name: &str| -> Result<String, String> {
-        let status = status.as_ref().map_err(Clone::clone)?;
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.map(|value| value.trim_start_matches(':').trim().to_owned())
-            .ok_or_else(|| format!("`{name}` is missing in /proc/self/status"))
-    };
-    [
-        (
-            "system calls",
-            Mechanism::Seccomp,
-            field("Seccomp"),
-            "2",
-            "dangerous system calls are refused by name",
-        ),
-        (
-            "privileges",
-            Mechanism::NoNewPrivileges,
-            field("NoNewPrivs"),
-            "1",
-            "a setuid file gives a command nothing",
-        ),
-        (
-            "capabilities",
-            Mechanism::CapabilitiesDropped,
-            field("CapBnd"),
-            "0000000000000000",
-            "a command has no capabilities on the host",
-        ),
-    ]
-    .into_iter()
-    .map(|(name, mechanism, seen, wanted, matters)| {
+    let checks = [
+        ("system calls", "dangerous system calls are refused by name"),
+        ("privileges", "a setuid file gives a command nothing"),
+        ("capabilities", "a command has no capabilities on the host"),
+    ];
+    let check = |((name, matters), (mechanism, field, wanted))| {
+        let seen = status.as_ref().map(|status| reported(status, field));
         let outcome = match seen {
-            Ok(seen) if seen == wanted => Outcome::Works {
-                detail: "verified inside a box".to_owned(),
-            },
-            Ok(seen) => Outcome::Fatal {
-                why: format!("the kernel reports `{seen}` for a command in a box"),
-                fix: "this is a bug in Boxwood: please report it".to_owned(),
-            },
-            Err(why) => Outcome::Fatal {
-                why,
-                fix: "see the log".to_owned(),
-            },
+            Ok(seen) if seen == wanted => Outcome::works("verified inside a box"),
+            Ok(seen) => Outcome::fatal(
+                format!("the kernel reports `{field} {seen}` for a command in a box"),
+                "this is a bug in Boxwood: please report it",
+            ),
+            Err(why) => Outcome::fatal(why.clone(), "see the log"),
         };
         Finding {
             name,
@@ -70,8 +42,8 @@ where
             outcome,
             matters,
         }
-    })
-    .collect()
+    };
+    checks.into_iter().zip(RESTRICTIONS).map(check).collect()
 }
 
 async fn read_status<F>(start: impl FnOnce(AdmittedSpec) -> F) -> Result<String, String>

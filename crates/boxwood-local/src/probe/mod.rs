@@ -19,15 +19,12 @@ pub fn probe_host(host: &LocalHost) -> Vec<Finding> {
 
 fn uids(host: &LocalHost) -> Finding {
     let outcome = match host.mapping.single_uid_reason() {
-        None => Outcome::Works {
-            detail: "init and commands have different uids".to_owned(),
-        },
-        Some(why) => Outcome::Missing {
-            why: why.to_owned(),
-            fix: "sudo apt-get install uidmap && sudo usermod --add-subuids 100000-165535 \
-                  --add-subgids 100000-165535 $USER"
-                .to_owned(),
-        },
+        None => Outcome::works("init and commands have different uids"),
+        Some(why) => Outcome::missing(
+            why,
+            "sudo apt-get install uidmap && sudo usermod --add-subuids 100000-165535 \
+                  --add-subgids 100000-165535 $USER",
+        ),
     };
     Finding {
         name: "separate uids",
@@ -59,16 +56,13 @@ fn limits(host: &LocalHost) -> Vec<Finding> {
     .into_iter()
     .map(|(name, mechanism, matters)| {
         let outcome = match missing.iter().find(|(known, _)| *known == mechanism) {
-            None => Outcome::Works {
-                detail: "by cgroup".to_owned(),
-            },
-            Some((_, why)) if mechanism == Mechanism::PidsLimit => Outcome::Works {
-                detail: format!("by rlimit only: {why}"),
-            },
-            Some((_, why)) => Outcome::Missing {
-                why: why.clone(),
-                fix: "run the daemon as root: sudo boxwood serve".to_owned(),
-            },
+            None => Outcome::works("by cgroup"),
+            Some((_, why)) if mechanism == Mechanism::PidsLimit => {
+                Outcome::works(format!("by rlimit only: {why}"))
+            }
+            Some((_, why)) => {
+                Outcome::missing(why.clone(), "run the daemon as root: sudo boxwood serve")
+            }
         };
         Finding {
             name,
@@ -82,16 +76,12 @@ fn limits(host: &LocalHost) -> Vec<Finding> {
 
 fn tree_kill(host: &LocalHost) -> Finding {
     let outcome = match (host.cgroups.kills(), host.mapping.single_uid_reason()) {
-        (true, _) => Outcome::Works {
-            detail: "by cgroup.kill".to_owned(),
-        },
-        (false, None) => Outcome::Works {
-            detail: "by a supervisor per command".to_owned(),
-        },
-        (false, Some(why)) => Outcome::Missing {
-            why: format!("a command can end its own supervisor: {why}"),
-            fix: "sudo apt-get install uidmap, or run the daemon as root".to_owned(),
-        },
+        (true, _) => Outcome::works("by cgroup.kill"),
+        (false, None) => Outcome::works("by a supervisor per command"),
+        (false, Some(why)) => Outcome::missing(
+            format!("a command can end its own supervisor: {why}"),
+            "sudo apt-get install uidmap, or run the daemon as root",
+        ),
     };
     Finding {
         name: "tree kill",
@@ -103,14 +93,12 @@ fn tree_kill(host: &LocalHost) -> Finding {
 
 fn landlock(host: &LocalHost) -> Finding {
     let outcome = if host.landlock {
-        Outcome::Works {
-            detail: "a second layer of file access control".to_owned(),
-        }
+        Outcome::works("a second layer of file access control")
     } else {
-        Outcome::Missing {
-            why: "the kernel does not support it, or it is disabled".to_owned(),
-            fix: "boot a kernel of 5.13 or later with `lsm=landlock,...`".to_owned(),
-        }
+        Outcome::missing(
+            "the kernel does not support it, or it is disabled",
+            "boot a kernel of 5.13 or later with `lsm=landlock,...`",
+        )
     };
     Finding {
         name: "landlock",

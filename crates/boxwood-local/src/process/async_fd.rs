@@ -3,12 +3,13 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use boxwood_init::{Channel, ChannelError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::host::spawner::into_io;
@@ -25,9 +26,26 @@ pub fn async_fd<T: AsFd + AsRawFd>(fd: T) -> io::Result<AsyncFd<T>> {
 
 /// Returns true if the descriptor becomes readable in time. A pidfd is readable once its process is dead.
 pub(crate) fn is_readable(fd: impl AsFd, within: Duration) -> bool {
-    let mut polled = [PollFd::new(&fd, PollFlags::IN)];
-    let within = Timespec::try_from(within).ok();
-    matches!(poll(&mut polled, within.as_ref()), Ok(1..))
+    matches!(first_ready(&[fd.as_fd()], within), Ok(Some(_)))
+}
+
+/// Index of the first descriptor that is readable or closed by its peer.
+pub(crate) fn first_ready(fds: &[BorrowedFd<'_>], within: Duration) -> io::Result<Option<usize>> {
+    let until = Instant::now() + within;
+    let mut polled: Vec<PollFd<'_>> = fds
+        .iter()
+        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+        .collect();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut polled, Some(&left)) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(polled.iter().position(|entry| !entry.revents().is_empty())),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 /// Calls `read` when the descriptor is readable, until it does not block.
@@ -85,12 +103,7 @@ impl AsyncChannel {
     }
 
     pub async fn receive<M: DeserializeOwned>(&self) -> io::Result<(M, Vec<OwnedFd>)> {
-        loop {
-            let mut ready = self.0.readable().await?;
-            match self.channel().receive() {
-                Err(ChannelError::WouldBlock) => ready.clear_ready(),
-                outcome => return outcome.map_err(into_io),
-            }
-        }
+        let receive = |channel: &Channel| channel.receive().map_err(into_io);
+        self.0.async_io(Interest::READABLE, receive).await
     }
 }

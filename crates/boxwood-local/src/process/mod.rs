@@ -3,47 +3,26 @@
 pub(crate) mod async_fd;
 pub(crate) mod pipe;
 pub(crate) mod streams;
-pub(crate) mod terminal;
 
 use std::io;
-use std::sync::Arc;
 
 use boxwood_backend::{
     BoxFuture, ControlError, Exit, ExitStatus, ProcessControl, Scope, TerminalSize,
 };
-use boxwood_init::{Ended, KillScope, ToInit};
+use boxwood_init::{Ended, KillScope};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use tokio::sync::watch;
+use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::adopt::kept::KeepGuard;
 use crate::cgroup::Counters;
-use crate::process::streams::GroupGuard;
-use crate::process::terminal::Terminal;
-use crate::sandbox::link::Link;
+use crate::sandbox::link::{self, Spawned};
 
-pub(crate) struct Control {
-    pub(crate) id: u64,
-    pub(crate) link: Arc<Link>,
-    pub(crate) exit: watch::Receiver<Option<Exit>>,
-    pub(crate) group: GroupGuard,
-    pub(crate) terminal: Option<Terminal>,
-    /// Makes init release the program when the last handle is dropped.
-    pub(crate) _keep_guard: Option<Arc<KeepGuard>>,
-}
-
-impl ProcessControl for Control {
+impl ProcessControl for Spawned {
     fn wait(&self) -> BoxFuture<'_, Exit> {
         let mut exit = self.exit.clone();
         Box::pin(async move {
-            match exit
-                .wait_for(Option::is_some)
-                .await
-                .map(|exit| exit.clone())
-            {
-                Ok(Some(exit)) => exit,
-                // The box ended without reporting this program.
-                Ok(None) | Err(_) => gone(),
-            }
+            let exit = exit.wait_for(Option::is_some).await;
+            // On error the box ended without reporting this program.
+            exit.ok().and_then(|exit| exit.clone()).unwrap_or_else(gone)
         })
     }
 
@@ -62,11 +41,7 @@ impl ProcessControl for Control {
                 Scope::Process => KillScope::Process,
                 Scope::Tree => KillScope::Tree,
             };
-            let message = ToInit::Signal {
-                id: self.id,
-                signal,
-                scope,
-            };
+            let message = link::signal(self.id, named, scope);
             self.link
                 .send(&message, &[])
                 .await
@@ -76,7 +51,13 @@ impl ProcessControl for Control {
 
     fn resize(&self, size: TerminalSize) -> Result<(), ControlError> {
         let terminal = self.terminal.as_ref().ok_or(ControlError::NoTerminal)?;
-        terminal.resize(size).map_err(ControlError::Io)?;
+        let size = Winsize {
+            ws_row: size.rows,
+            ws_col: size.cols,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(terminal, size).map_err(|errno| ControlError::Io(errno.into()))?;
         if let Some(resized) = self.link.resized.get() {
             resized.notify_one();
         }
@@ -84,7 +65,7 @@ impl ProcessControl for Control {
     }
 }
 
-impl Control {
+impl Spawned {
     /// Signals every process in the program's cgroup; `None` if it has no cgroup.
     fn signal_group(&self, signal: Signal) -> Option<io::Result<()>> {
         self.group.with(|group| {
@@ -118,21 +99,16 @@ pub(crate) fn gone() -> Exit {
 
 /// Combines init's report with the counters of the box's cgroup.
 pub(crate) fn exit(ended: Ended, before: Counters, after: Counters) -> Exit {
-    let Ended {
-        status,
-        denied_syscall,
-        disk_full,
-    } = ended;
     // As encoded by `wait`: the low seven bits are the signal, the second byte is the exit code.
-    let status = match status & 0x7f {
-        0 => ExitStatus::Code((status >> 8) & 0xff),
+    let status = match ended.status & 0x7f {
+        0 => ExitStatus::Code((ended.status >> 8) & 0xff),
         signal => ExitStatus::Signal(signal),
     };
     Exit {
         status,
         oom: after.oom > before.oom,
         pids_limit: after.pids > before.pids,
-        disk_full,
-        denied_syscall,
+        disk_full: ended.disk_full,
+        denied_syscall: ended.denied_syscall,
     }
 }

@@ -1,6 +1,6 @@
-//! The daemon's ends of a program's pipes.
+//! The daemon's ends of a program's pipes, and of its terminal.
 //!
-//! Besides reads and writes they move bytes between the pipe and a file with `splice`, so that a killed
+//! Besides reads and writes, ends of pipes move bytes between the pipe and a file with `splice`, so that a killed
 //! daemon never loses bytes that it has read from a pipe but not yet stored.
 
 use std::io;
@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use boxwood_backend::{Input, Output};
+use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, splice};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -49,7 +50,11 @@ impl AsyncRead for PipeReader {
         let free = buffer.initialize_unfilled();
         let room = free.len();
         let read = ready!(poll_read(&self.pipe, context, |pipe| {
-            rustix::io::read(pipe, &mut *free)
+            match rustix::io::read(pipe, &mut *free) {
+                // The end of a terminal: all its other descriptors are closed.
+                Err(Errno::IO) => Ok(0),
+                read => read,
+            }
         }))?;
         if read == 0 && room > 0 {
             self.ended();

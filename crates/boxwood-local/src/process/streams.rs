@@ -15,8 +15,7 @@ use crate::adopt::kept::{KeepGuard, StreamGuard, StreamIndexes};
 use crate::cgroup::ExecGroup;
 use crate::lock;
 use crate::process::pipe::{PipeReader, PipeWriter};
-use crate::process::terminal::Terminal;
-use crate::sandbox::link::SharedGroup;
+use crate::sandbox::link::{SharedGroup, release_group};
 use crate::sandbox::resources::BoxResources;
 
 /// The kernel limits one argument to 128 KiB; longer scripts are passed in a memfd.
@@ -27,18 +26,16 @@ const LONGEST_ARGUMENT: usize = 128 * 1024 - 1;
 pub(crate) struct Prepared {
     pub(crate) program: Program,
     pub(crate) theirs: Vec<OwnedFd>,
-    pub(crate) ours: Ours,
+    /// `None` for a terminal.
+    pub(crate) ours: Option<Pipes>,
     pub(crate) keep: Option<Keep>,
 }
 
-pub(crate) enum Ours {
-    /// A stream is `None` if an earlier daemon has closed it.
-    Pipes {
-        stdin: Option<OwnedFd>,
-        stdout: Option<OwnedFd>,
-        stderr: Option<OwnedFd>,
-    },
-    Terminal,
+/// Our ends. A stream is `None` if an earlier daemon has closed it.
+pub(crate) struct Pipes {
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) stdout: Option<OwnedFd>,
+    pub(crate) stderr: Option<OwnedFd>,
 }
 
 pub(crate) fn step(source: impl Into<io::Error>) -> SpawnError {
@@ -72,7 +69,7 @@ pub(crate) fn prepare(
                 rows: size.rows,
                 cols: size.cols,
             },
-            Ours::Terminal,
+            None,
         ),
         Stdio::Output | Stdio::Pipes => {
             let pipe = || {
@@ -98,11 +95,11 @@ pub(crate) fn prepare(
             };
             (
                 plan,
-                Ours::Pipes {
+                Some(Pipes {
                     stdin: our_stdin,
                     stdout: Some(our_stdout),
                     stderr: Some(our_stderr),
-                },
+                }),
             )
         }
     };
@@ -146,53 +143,38 @@ fn long_script(argv: &[String]) -> Option<&str> {
     }
 }
 
-impl Ours {
-    /// The descriptors that init keeps of the program, and their indexes.
-    pub(crate) fn kept<'a>(&'a self, keep: &'a Keep) -> (StreamIndexes, Vec<BorrowedFd<'a>>) {
-        let mut fds = Vec::new();
-        let mut place = |fd: &'a Option<OwnedFd>| {
-            let fd = fd.as_ref()?;
-            fds.push(fd.as_fd());
-            Some(fds.len() - 1)
-        };
-        let mut places = match self {
-            Self::Terminal => StreamIndexes::default(),
-            Self::Pipes {
-                stdin,
-                stdout,
-                stderr,
-            } => StreamIndexes {
-                stdin: place(stdin),
-                stdout: place(stdout),
-                stderr: place(stderr),
-                ..StreamIndexes::default()
-            },
-        };
-        places.first_file = fds.len();
-        places.files = keep.files.len();
-        fds.extend(keep.files.iter().map(|file| file.as_fd()));
-        if matches!(self, Self::Terminal) {
-            places.terminal = Some(fds.len());
-        }
-        (places, fds)
-    }
+/// The descriptors that init keeps of the program, and their indexes.
+pub(crate) fn kept<'a>(
+    ours: Option<&'a Pipes>,
+    keep: &'a Keep,
+) -> (StreamIndexes, Vec<BorrowedFd<'a>>) {
+    let mut fds = Vec::new();
+    let mut place = |fd: &'a Option<OwnedFd>| {
+        fds.push(fd.as_ref()?.as_fd());
+        Some(fds.len() - 1)
+    };
+    let mut places = ours.map_or_else(StreamIndexes::default, |ours| StreamIndexes {
+        stdin: place(&ours.stdin),
+        stdout: place(&ours.stdout),
+        stderr: place(&ours.stderr),
+        ..StreamIndexes::default()
+    });
+    places.first_file = fds.len();
+    places.files = keep.files.len();
+    fds.extend(keep.files.iter().map(|file| file.as_fd()));
+    places.terminal = ours.is_none().then_some(fds.len());
+    (places, fds)
+}
 
-    /// Registers the pipes with the runtime; `None` for a terminal. `kept` is set if init keeps the program.
+impl Pipes {
+    /// Registers the pipes with the runtime. `kept` is set if init keeps the program.
     pub(crate) fn register(
         self,
         kept: Option<&(StreamIndexes, Arc<KeepGuard>)>,
-    ) -> io::Result<Option<Streams>> {
-        let Self::Pipes {
-            stdin,
-            stdout,
-            stderr,
-        } = self
-        else {
-            return Ok(None);
-        };
+    ) -> io::Result<Streams> {
         let places = kept.map(|(places, _)| *places).unwrap_or_default();
         let guard = |place| kept.map(|(_, keep_guard)| StreamGuard::new(keep_guard, place));
-        let stdin = match stdin {
+        let stdin = match self.stdin {
             Some(fd) => Some(Box::new(PipeWriter::new(fd, guard(places.stdin))?) as _),
             None => None,
         };
@@ -203,11 +185,11 @@ impl Ours {
                 None => Box::new(Copied(tokio::io::empty())),
             })
         };
-        Ok(Some(Streams {
+        Ok(Streams {
             stdin,
-            stdout: Some(output(stdout, places.stdout)?),
-            stderr: Some(output(stderr, places.stderr)?),
-        }))
+            stdout: Some(output(self.stdout, places.stdout)?),
+            stderr: Some(output(self.stderr, places.stderr)?),
+        })
     }
 }
 
@@ -220,16 +202,19 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    pub(crate) fn of_terminal(terminal: &Terminal, keep_guard: Option<&Arc<KeepGuard>>) -> Self {
-        let end = || {
-            let guard = keep_guard.map(|keep_guard| StreamGuard::new(keep_guard, None));
-            Copied(terminal.clone().of(guard))
-        };
-        Self {
-            stdin: Some(Box::new(end())),
-            stdout: Some(Box::new(end())),
+    /// Both directions of a terminal. Init closes its copy when the last of its streams is dropped.
+    pub(crate) fn of_terminal(
+        master: &OwnedFd,
+        keep_guard: Option<&Arc<KeepGuard>>,
+    ) -> io::Result<Self> {
+        let guard = || keep_guard.map(|keep_guard| StreamGuard::new(keep_guard, None));
+        let stdin = PipeWriter::new(master.try_clone()?, guard())?;
+        let stdout = PipeReader::new(master.try_clone()?, guard())?;
+        Ok(Self {
+            stdin: Some(Box::new(Copied(stdin))),
+            stdout: Some(Box::new(Copied(stdout))),
             stderr: None,
-        }
+        })
     }
 }
 
@@ -265,9 +250,6 @@ impl Drop for GroupGuard {
         if Arc::strong_count(&self.group) > 1 {
             return;
         }
-        let group = lock(&self.group).take();
-        if let (Some(group), Some(of)) = (group, &self.resources.group) {
-            of.release(group);
-        }
+        release_group(&self.group, &self.resources);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use boxwood_backend::{Copied, Exit, ExitStatus, Process, SpawnError};
-use boxwood_init::{ALL_PROGRAMS, Channel, ChannelError, FromInit, KillScope, ToInit};
+use boxwood_init::{Channel, ChannelError, FromInit, KillScope, ToInit};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::io::empty;
@@ -20,10 +20,9 @@ use tokio::sync::{Notify, oneshot, watch};
 use crate::adopt::kept::{KeepGuard, StreamIndexes};
 use crate::cgroup::{Counters, ExecGroup, Group};
 use crate::lock;
+use crate::process;
 use crate::process::async_fd::AsyncChannel;
 use crate::process::streams::{GroupGuard, Streams};
-use crate::process::terminal::Terminal;
-use crate::process::{self, Control};
 use crate::sandbox::resources::BoxResources;
 
 /// The channel to init and the programs that it has not reported as exited.
@@ -75,30 +74,19 @@ pub(crate) struct Spawned {
     pub(crate) link: Arc<Link>,
     pub(crate) exit: watch::Receiver<Option<Exit>>,
     pub(crate) group: GroupGuard,
+    /// The master side of its terminal.
     pub(crate) terminal: Option<OwnedFd>,
-    /// Set if init keeps the program for the next daemon.
+    /// Set if init keeps the program for the next daemon, until the last handle is dropped.
     pub(crate) kept: Option<(StreamIndexes, Arc<KeepGuard>)>,
 }
 
 impl Spawned {
     /// Builds the process handle for the layers above, with our ends of the streams. `None` for a terminal.
     pub(crate) fn into_process(self, streams: Option<Streams>) -> io::Result<Process> {
-        let Self {
-            id,
-            link,
-            exit,
-            group,
-            terminal,
-            kept,
-        } = self;
-        let keep_guard = kept.map(|(_, keep_guard)| keep_guard);
-        let terminal = match (&streams, terminal) {
-            (None, Some(master)) => Some(Terminal::new(master)?),
-            _ => None,
-        };
-        let streams = match (streams, &terminal) {
+        let keep_guard = self.kept.as_ref().map(|(_, keep_guard)| keep_guard);
+        let streams = match (streams, &self.terminal) {
             (Some(streams), _) => streams,
-            (None, Some(terminal)) => Streams::of_terminal(terminal, keep_guard.as_ref()),
+            (None, Some(master)) => Streams::of_terminal(master, keep_guard)?,
             // The box ended before init created the terminal.
             (None, None) => Streams::default(),
         };
@@ -106,14 +94,7 @@ impl Spawned {
             stdin: streams.stdin,
             stdout: streams.stdout.unwrap_or_else(|| Box::new(Copied(empty()))),
             stderr: streams.stderr,
-            control: Arc::new(Control {
-                id,
-                link,
-                exit,
-                group,
-                terminal,
-                _keep_guard: keep_guard,
-            }),
+            control: Arc::new(self),
         })
     }
 
@@ -132,11 +113,7 @@ impl Spawned {
     }
 
     pub(crate) async fn kill(&self) {
-        let message = ToInit::Signal {
-            id: self.id,
-            signal: SIGKILL,
-            scope: KillScope::Process,
-        };
+        let message = signal(self.id, Signal::KILL, KillScope::Process);
         let _ = self.link.send(&message, &[]).await;
     }
 }
@@ -164,14 +141,12 @@ impl Drop for KillOnAbandon {
     }
 }
 
-pub(crate) const SIGKILL: i32 = Signal::KILL.as_raw();
-
-/// A message that signals every program of the box.
-pub(crate) fn signal_all(signal: Signal) -> ToInit {
+/// A message that signals a program, or every program of the box with [`boxwood_init::ALL_PROGRAMS`].
+pub(crate) fn signal(id: u64, signal: Signal, scope: KillScope) -> ToInit {
     ToInit::Signal {
-        id: ALL_PROGRAMS,
+        id,
         signal: signal.as_raw(),
-        scope: KillScope::Tree,
+        scope,
     }
 }
 
@@ -278,11 +253,7 @@ impl Link {
                     .pending()
                     .get_mut(&id)
                     .and_then(|pending| pending.spawned.take());
-                let kill_on_abandon = match spawned {
-                    Some(spawned) => spawned.send(Ok(fds.pop())).is_err(),
-                    None => false,
-                };
-                if kill_on_abandon {
+                if spawned.is_some_and(|spawned| spawned.send(Ok(fds.pop())).is_err()) {
                     // The caller is gone, so the program would never be stopped.
                     self.kill_abandoned(id).await;
                 }
@@ -330,17 +301,13 @@ impl Link {
             group.as_ref().is_some_and(|group| group.kill().is_ok())
         });
         if !killed {
-            let message = ToInit::Signal {
-                id,
-                signal: SIGKILL,
-                scope: KillScope::Tree,
-            };
+            let message = signal(id, Signal::KILL, KillScope::Tree);
             let _ = self.send(&message, &[]).await;
         }
     }
 }
 
-fn release_group(group: &Mutex<Option<ExecGroup>>, resources: &BoxResources) {
+pub(crate) fn release_group(group: &Mutex<Option<ExecGroup>>, resources: &BoxResources) {
     let group = lock(group).take();
     if let (Some(group), Some(of)) = (group, &resources.group) {
         of.release(group);

@@ -16,7 +16,7 @@ use boxwood_backend::{
     BoxFuture, ControlError, FileAnswer, FileCall, FileError, FileFault, MountError, Process,
     Sandbox, SpawnError, SpawnRequest, Stdio, StopError,
 };
-use boxwood_init::{Program, Spawn, ToInit};
+use boxwood_init::{ALL_PROGRAMS, KillScope, Program, Spawn, ToInit};
 use boxwood_policy::AdmittedMount;
 use rustix::process::Signal;
 use tokio::sync::{Notify, oneshot, watch};
@@ -27,11 +27,11 @@ use crate::adopt::record::BoxRecord;
 use crate::cgroup::{ExecGroup, Group};
 use crate::files;
 use crate::host::LocalHost;
-use crate::host::activity::{ActiveWork, LastActivity};
+use crate::host::activity::LastActivity;
 use crate::mounts::live as live_mount;
 use crate::process::streams;
 use crate::process::streams::GroupGuard;
-use crate::sandbox::link::{KillOnAbandon, Link, PendingProgram, Requested, Spawned, signal_all};
+use crate::sandbox::link::{KillOnAbandon, Link, PendingProgram, Requested, Spawned, signal};
 use crate::sandbox::resources::BoxResources;
 use crate::start::StartedInit;
 
@@ -57,12 +57,11 @@ pub struct LocalBox {
     next: AtomicU64,
     gone: watch::Receiver<bool>,
     stopping: tokio::sync::Mutex<bool>,
-    active_work: ActiveWork,
     last_activity: Arc<LastActivity>,
     /// Paths that Landlock lets commands write to; empty without Landlock.
     writable_paths: Vec<String>,
     relayed: Option<Relayed>,
-    /// Weak, because the host outlives its boxes. Used to add mounts.
+    /// Weak, because the host outlives its boxes.
     host: Weak<LocalHost>,
     /// Held while a mount is added.
     mounting: Arc<tokio::sync::Mutex<()>>,
@@ -75,11 +74,7 @@ impl LocalBox {
         init: StartedInit,
         host: &Arc<LocalHost>,
     ) -> Self {
-        let StartedInit {
-            link,
-            writable_paths,
-            ..
-        } = init;
+        let link = init.link;
         let (gone_sender, gone) = watch::channel(false);
         tokio::spawn(Arc::clone(&link).receive_loop(Arc::clone(&resources), gone_sender));
         Self {
@@ -89,9 +84,8 @@ impl LocalBox {
             next: AtomicU64::new(first_number()),
             gone,
             stopping: tokio::sync::Mutex::new(false),
-            active_work: host.active_work.clone(),
             last_activity: Arc::clone(&host.last_activity),
-            writable_paths,
+            writable_paths: init.writable_paths,
             relayed: None,
             host: Arc::downgrade(host),
             mounting: Arc::default(),
@@ -107,7 +101,7 @@ impl LocalBox {
         self
     }
 
-    /// Runs in its own task, so that a cancelled caller does not leave an incomplete mount.
+    /// Runs to the end on a blocking thread, so that a cancelled caller does not leave an incomplete mount.
     async fn add_mount(&self, mount: &AdmittedMount) -> Result<(), MountError> {
         live_mount::check_writable(&self.writable_paths, mount)?;
         let host = self.host.upgrade().ok_or(MountError::Gone)?;
@@ -115,23 +109,19 @@ impl LocalBox {
             return Err(MountError::Gone);
         }
         self.last_activity.touch();
-        let (resources, mount) = (Arc::clone(&self.resources), mount.clone());
-        let (mounting, active_work) = (Arc::clone(&self.mounting), self.active_work.enter());
-        let joining = tokio::spawn(async move {
-            let _alone = mounting.lock().await;
-            let wanted = mount.clone();
-            let work = move || live_mount::mount(&host, &resources, &wanted);
-            let outcome = tokio::task::spawn_blocking(work).await;
-            drop(active_work);
-            outcome.unwrap_or_else(|error| {
-                Err(live_mount::failed(
-                    &mount,
-                    "run the mount helper",
-                    io::Error::other(error),
-                ))
-            })
-        });
-        joining.await.unwrap_or(Err(MountError::Gone))
+        let active_work = host.active_work.enter();
+        let alone = Arc::clone(&self.mounting).lock_owned().await;
+        let (resources, wanted) = (Arc::clone(&self.resources), mount.clone());
+        let work = move || {
+            let outcome = live_mount::mount(&host, &resources, &wanted);
+            drop((alone, active_work));
+            outcome
+        };
+        let outcome = tokio::task::spawn_blocking(work).await;
+        outcome.unwrap_or_else(|error| {
+            let error = io::Error::other(error);
+            Err(live_mount::failed(mount, "run the mount helper", error))
+        })
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -179,13 +169,15 @@ impl LocalBox {
         });
         let kept = match &keep {
             Some(order) => {
-                let name = group.with(ExecGroup::name).flatten();
-                let note = Note::new(order.places, name, before);
+                let note = Note {
+                    places: order.places,
+                    group: group.with(ExecGroup::name).flatten(),
+                    before,
+                };
                 let first = borrowed.len();
                 borrowed.extend_from_slice(&order.fds);
                 Some(boxwood_init::Retain {
-                    note: note
-                        .pack(order.note)
+                    note: framed::pack(&note, order.note)
                         .map_err(failed("encode the note of the program"))?,
                     fds: (first..borrowed.len()).collect(),
                 })
@@ -301,9 +293,9 @@ impl Sandbox for LocalBox {
                 keep,
             } = streams::prepare(request, self.resources.ids.owner())?;
             // Without a recovery socket the box ends with the daemon, so nothing has to be kept.
-            let keep = keep.filter(|_| self.resources.handle().is_some());
+            let keep = keep.filter(|_| self.resources.is_adoptable());
             let order = keep.as_ref().map(|keep| {
-                let (places, fds) = ours.kept(keep);
+                let (places, fds) = streams::kept(ours.as_ref(), keep);
                 KeepOrder {
                     places,
                     fds,
@@ -312,9 +304,9 @@ impl Sandbox for LocalBox {
             });
             let requested = self.request(program, theirs, order).await?;
             // Registered while init starts the program.
-            let ours = ours
-                .register(requested.program.kept.as_ref())
-                .map_err(streams::step)?;
+            let kept = requested.program.kept.as_ref();
+            let ours = ours.map(|ours| ours.register(kept)).transpose();
+            let ours = ours.map_err(streams::step)?;
             let spawned = requested.started().await?;
             spawned.into_process(ours).map_err(streams::step)
         })
@@ -365,7 +357,7 @@ impl Sandbox for LocalBox {
 
     fn remember<'a>(&'a self, record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
         Box::pin(async move {
-            if self.resources.handle().is_none() {
+            if !self.resources.is_adoptable() {
                 return Ok(());
             }
             let (record, fds) = self.record(record).map_err(ControlError::Io)?;
@@ -386,7 +378,7 @@ impl Sandbox for LocalBox {
 
     fn detach(&self) {
         // A box without a recovery socket cannot be adopted; `stop` stops it.
-        if self.resources.handle().is_some() {
+        if self.resources.is_adoptable() {
             self.resources.detach();
             self.link.detach();
         }
@@ -439,7 +431,8 @@ impl Sandbox for LocalBox {
                 let killed = group.kill_all();
                 return killed.map_err(|error| self.resources.control_failed(error));
             }
-            let sent = self.link.send(&signal_all(Signal::KILL), &[]).await;
+            let message = signal(ALL_PROGRAMS, Signal::KILL, KillScope::Tree);
+            let sent = self.link.send(&message, &[]).await;
             sent.map_err(|_| ControlError::Gone)
         })
     }
@@ -475,7 +468,8 @@ impl Drop for LocalBox {
         // `BoxResources::drop` does what is possible without waiting.
         self.resources.kill();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (resources, active_work) = (Arc::clone(&self.resources), self.active_work.enter());
+            let resources = Arc::clone(&self.resources);
+            let active_work = self.host.upgrade().map(|host| host.active_work.enter());
             runtime.spawn(async move {
                 if let Err(error) = resources.clear().await {
                     tracing::warn!(%error, name = resources.name, "failed to clean up a dropped box");

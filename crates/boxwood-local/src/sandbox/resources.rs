@@ -10,7 +10,7 @@ use boxwood_backend::{BoxFuture, BoxHandle, ControlError, SpawnError};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 
-use crate::adopt::recovery_socket::RecoverySocket;
+use crate::adopt::recovery_socket;
 use crate::cgroup::Group;
 use crate::ids::BoxIds;
 use crate::images::ImageLease;
@@ -42,8 +42,9 @@ pub struct BoxResources {
     outbound: Mutex<Option<OutboundLease>>,
     namespaces: Mutex<Option<Arc<BoxNamespaces>>>,
     backend_state: Option<Box<dyn BackendState>>,
-    /// `None` if the box ends with its channel.
-    recovery_socket: Mutex<Option<RecoverySocket>>,
+    /// How the next daemon finds the box; `None` if the box ends with its channel. The socket is removed with
+    /// the box.
+    handle: Mutex<Option<BoxHandle>>,
     /// The locked directory of the image that the box runs from.
     image: Mutex<Option<OwnedFd>>,
     /// The box does not belong to this daemon: nothing is killed or removed.
@@ -62,7 +63,7 @@ impl BoxResources {
             outbound: Mutex::default(),
             namespaces: Mutex::default(),
             backend_state: None,
-            recovery_socket: Mutex::default(),
+            handle: Mutex::default(),
             image: Mutex::default(),
             detached: AtomicBool::new(false),
         })
@@ -91,15 +92,19 @@ impl BoxResources {
         state.map_or(serde_json::Value::Null, |state| state.record())
     }
 
-    pub(crate) fn set_recovery_socket(&self, recovery_socket: RecoverySocket) {
-        *lock(&self.recovery_socket) = Some(recovery_socket);
+    pub(crate) fn set_handle(&self, handle: BoxHandle) {
+        *lock(&self.handle) = Some(handle);
     }
 
-    /// How the next daemon finds the box.
-    pub(crate) fn handle(&self) -> Option<BoxHandle> {
-        lock(&self.recovery_socket)
-            .as_ref()
-            .map(|recovery_socket| recovery_socket.handle.clone())
+    /// Returns true if the next daemon can adopt the box.
+    pub(crate) fn is_adoptable(&self) -> bool {
+        lock(&self.handle).is_some()
+    }
+
+    fn remove_recovery_socket(&self) {
+        if let Some(handle) = lock(&self.handle).take() {
+            recovery_socket::remove(&handle.socket);
+        }
     }
 
     /// Keeps the image from being removed while the box runs.
@@ -124,10 +129,7 @@ impl BoxResources {
 
     /// Leaves the box running for the next daemon.
     pub(crate) fn detach(&self) {
-        self.detached.store(true, Ordering::Release);
-        if let Some(recovery_socket) = &*lock(&self.recovery_socket) {
-            recovery_socket.detach();
-        }
+        self.set_detached(true);
         if let Some(outbound) = lock(&self.outbound).take() {
             outbound.detach();
         }
@@ -136,16 +138,9 @@ impl BoxResources {
         }
     }
 
-    /// Marks a box as detached until its adoption is complete.
-    pub(crate) fn detach_until_adopted(&self) {
-        self.detached.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn mark_adopted(&self) {
-        if let Some(recovery_socket) = &*lock(&self.recovery_socket) {
-            recovery_socket.remove_on_drop();
-        }
-        self.detached.store(false, Ordering::Release);
+    /// A box is detached until its adoption is complete.
+    pub(crate) fn set_detached(&self, detached: bool) {
+        self.detached.store(detached, Ordering::Release);
     }
 
     pub(crate) fn is_detached(&self) -> bool {
@@ -210,7 +205,7 @@ impl BoxResources {
         }
         self.kill();
         self.dead().await;
-        drop(lock(&self.recovery_socket).take());
+        self.remove_recovery_socket();
         self.release_image();
         // Closing the namespaces also removes the mounts of the box.
         drop(lock(&self.namespaces).take());
@@ -240,6 +235,7 @@ impl Drop for BoxResources {
             return;
         }
         self.kill();
+        self.remove_recovery_socket();
         // It takes a moment until the processes have left the cgroup. Waiting longer would need a thread.
         if let Some(group) = &self.group {
             for _ in 0..50 {

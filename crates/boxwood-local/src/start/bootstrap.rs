@@ -6,19 +6,18 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use boxwood_init::{Channel, PROGRAM_NAME, SOCKET_NAME};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
-};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::net::{SocketFlags, accept_with, listen};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::adopt::peer_of;
+use crate::adopt::recovery_socket::bind_in;
 use crate::host::LocalHost;
 use crate::host::names;
 use crate::process::async_fd::async_fd;
@@ -43,22 +42,17 @@ pub struct InitConnection {
 impl BootstrapDir {
     /// With the init program besides the socket. Needs a Tokio runtime.
     pub fn create(host: &LocalHost, name: &str) -> io::Result<Self> {
-        Self::make(host, name, InitProgram::Included)
+        let bootstrap = Self::create_socket_only(host, name)?;
+        bootstrap.write_program()?;
+        Ok(bootstrap)
     }
 
     /// With the socket only, if init is executed by other means. Needs a Tokio runtime.
     pub fn create_socket_only(host: &LocalHost, name: &str) -> io::Result<Self> {
-        Self::make(host, name, InitProgram::Separate)
-    }
-
-    fn make(host: &LocalHost, name: &str, program: InitProgram) -> io::Result<Self> {
-        let directory = parent(host, program).join(name);
+        let directory = parent(host).join(name);
         make_directory(&directory)?;
         // From here on an error removes the directory.
         let mut bootstrap = Self::at(directory);
-        if program == InitProgram::Included {
-            bootstrap.write_program()?;
-        }
         bootstrap.listener = Some(async_fd(bootstrap.listen()?)?);
         Ok(bootstrap)
     }
@@ -71,23 +65,18 @@ impl BootstrapDir {
         }
     }
 
-    /// Removes the common directories if no daemon uses them.
-    pub(crate) fn remove_parents(host: &LocalHost) {
-        for program in [InitProgram::Included, InitProgram::Separate] {
-            let _ = fs::remove_dir(parent(host, program));
-        }
+    /// Removes the common directory if no daemon uses it.
+    pub(crate) fn remove_parent(host: &LocalHost) {
+        let _ = fs::remove_dir(parent(host));
     }
 
     /// Removes directories of killed daemons that do not belong to an adopted box.
     pub(crate) fn remove_leftovers(host: &LocalHost) {
         let is_leftover =
             |name: &str| names::creator_is_dead(name) && !host.inherited.is_wanted(name);
-        for program in [InitProgram::Included, InitProgram::Separate] {
-            let entries = fs::read_dir(parent(host, program)).into_iter().flatten();
-            for entry in entries.flatten() {
-                if entry.file_name().to_str().is_some_and(is_leftover) {
-                    remove(&entry.path());
-                }
+        for entry in fs::read_dir(parent(host)).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(is_leftover) {
+                remove(&entry.path());
             }
         }
     }
@@ -99,7 +88,7 @@ impl BootstrapDir {
             return Err(io::Error::other("the bootstrap directory has no box name"));
         }
         host.inherited.adopt(name);
-        Ok(Self::at(parent(host, InitProgram::Included).join(name)))
+        Ok(Self::at(parent(host).join(name)))
     }
 
     /// The name that it was created with.
@@ -119,13 +108,8 @@ impl BootstrapDir {
     /// Accepts the first connection. There is only one.
     pub async fn accept(&self) -> io::Result<InitConnection> {
         let listener = self.listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        let socket = loop {
-            let mut ready = listener.readable().await?;
-            match accept_with(listener.get_ref(), SocketFlags::CLOEXEC) {
-                Err(rustix::io::Errno::WOULDBLOCK) => ready.clear_ready(),
-                outcome => break outcome?,
-            }
-        };
+        let accept = |listener: &OwnedFd| Ok(accept_with(listener, SocketFlags::CLOEXEC)?);
+        let socket = listener.async_io(Interest::READABLE, accept).await?;
         fs::remove_file(self.directory.join(SOCKET_NAME))?;
         let (pid, pidfd) = peer_of(&socket)?;
         Ok(InitConnection {
@@ -136,13 +120,6 @@ impl BootstrapDir {
     }
 }
 
-/// For kernels without `SO_PEERPIDFD`. The pid cannot be reused meanwhile: init is connected and waits for
-/// its plan.
-pub(crate) fn pidfd_of(pid: i32) -> io::Result<OwnedFd> {
-    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
-    Ok(pidfd_open(pid, PidfdFlags::empty())?)
-}
-
 impl Drop for BootstrapDir {
     fn drop(&mut self) {
         if !self.detach.load(Ordering::Acquire) {
@@ -151,18 +128,9 @@ impl Drop for BootstrapDir {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum InitProgram {
-    Included,
-    Separate,
-}
-
-/// Most hosts mount `/run` with `noexec`, which also applies inside a box.
-fn parent(host: &LocalHost, program: InitProgram) -> PathBuf {
-    match program {
-        InitProgram::Included => host.state_dir().join("boxes"),
-        InitProgram::Separate => host.run_dir().join("boxes"),
-    }
+/// Not in the run directory: most hosts mount `/run` with `noexec`, which also applies inside a box.
+fn parent(host: &LocalHost) -> PathBuf {
+    host.state_dir.join("boxes")
 }
 
 /// Another daemon that shuts down may remove the common directory in between.
@@ -196,15 +164,8 @@ impl BootstrapDir {
     }
 
     fn listen(&self) -> io::Result<OwnedFd> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let path = self.directory.join(SOCKET_NAME);
-        // A socket address has room for about 100 bytes, and the directory may have a longer path.
-        let directory = File::open(&self.directory)?;
-        let short = format!("/proc/self/fd/{}/{SOCKET_NAME}", directory.as_raw_fd());
-        bind(&listener, &SocketAddrUnix::new(short)?)?;
         // Init may have any uid.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+        let listener = bind_in(&self.directory, SOCKET_NAME, SocketFlags::NONBLOCK, 0o666)?;
         fs::set_permissions(&self.directory, fs::Permissions::from_mode(0o755))?;
         listen(&listener, 1)?;
         Ok(listener)

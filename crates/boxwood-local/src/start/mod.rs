@@ -15,7 +15,7 @@ use boxwood_backend::{StartError, StartRecorder, start_step as step};
 use boxwood_init::{Channel, FromInit, InsideNetwork, MountWork, Plan, Recovery, RootPlan, ToInit};
 use boxwood_policy::AdmittedSpec;
 
-use crate::adopt::recovery_socket::RecoverySocket;
+use crate::adopt::recovery_socket;
 use crate::cgroup::Group;
 use crate::host::LocalHost;
 use crate::label::check_required;
@@ -70,12 +70,7 @@ impl ConnectedBox<'_> {
         root: impl FnOnce(&BoxResources, &mut Vec<OwnedFd>) -> Result<RootPlan, StartError> + Send,
         label: impl FnOnce(&BoxResources, bool) -> Result<IsolationLabel, StartError> + Send,
     ) -> Result<Arc<LocalBox>, StartError> {
-        let Self {
-            host,
-            spec,
-            resources,
-            ..
-        } = &self;
+        let (host, spec, resources) = (self.host, self.spec, &self.resources);
         if let Some(group) = &resources.group {
             group
                 .limit(&spec.limits())
@@ -88,23 +83,40 @@ impl ConnectedBox<'_> {
         // A few short system calls per mount: not worth a blocking thread.
         let mut fds = Vec::new();
         let root = root(resources, &mut fds)?;
-        let plan = plan(host, spec, resources, root, network, &mut fds)?;
+        let mut plan = plan(host, spec, resources, root, network, &mut fds)?;
         if matches!(plan.root, RootPlan::Engine | RootPlan::Jail) {
             populate_rootfs(host, resources, &plan, std::mem::take(&mut fds)).await?;
         }
-        let Self {
-            host,
-            backend,
-            spec,
-            recorder,
-            resources,
-            channel,
-        } = self;
-        let init =
-            start_persistent_init(host, backend, &resources, recorder, channel, plan, fds).await?;
-        let label = label(&resources, init.landlock)?;
+        self.make_adoptable(&mut plan, &mut fds).await?;
+        let init = start_init(self.channel, plan, &fds).await?;
+        let label = label(resources, init.landlock)?;
         check_required(spec, &label)?;
+        let resources = Arc::clone(resources);
         Ok(Arc::new(LocalBox::new(resources, label, init, host)))
+    }
+
+    /// Lets the box outlive this daemon. The recorder is called before the plan is sent, so no box exists
+    /// without a record.
+    async fn make_adoptable(
+        &self,
+        plan: &mut Plan,
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<(), StartError> {
+        let Some(grace) = self.host.grace else {
+            return Ok(());
+        };
+        let name = &self.resources.name;
+        let (handle, socket) = recovery_socket::create(&self.host.recovery_dir, self.backend, name)
+            .map_err(step("create the recovery socket"))?;
+        self.host.mark_owned(name);
+        self.resources.set_handle(handle.clone());
+        plan.recovery = Some(Recovery {
+            listener: fds.len(),
+            grace_sec: grace.as_secs(),
+        });
+        fds.push(socket);
+        let recorded = self.recorder.record(handle).await;
+        recorded.map_err(step("record that it exists"))
     }
 }
 
@@ -157,25 +169,12 @@ async fn populate_rootfs(
     host: &Arc<LocalHost>,
     resources: &Arc<BoxResources>,
     plan: &Plan,
-    mut fds: Vec<OwnedFd>,
+    fds: Vec<OwnedFd>,
 ) -> Result<(), StartError> {
     let (host, resources, plan) = (Arc::clone(host), Arc::clone(resources), plan.clone());
     let work = move || {
-        let namespaces = resources
-            .namespaces()
-            .ok_or_else(|| step("enter the box's namespaces")(io::ErrorKind::NotFound.into()))?;
-        let places = namespaces
-            .add_to(&mut fds)
-            .map_err(step("duplicate the box's namespace descriptors"))?;
-        // The namespaces were opened by init's pid, which may be reused once init is dead.
-        if !resources.is_alive() {
-            return Err(step("populate its root file system")(
-                io::ErrorKind::BrokenPipe.into(),
-            ));
-        }
         let work = MountWork::PopulateRootfs(Box::new(plan));
-        let order = live_mount::order(resources.ids.identity, &places, work);
-        live_mount::carry_out(&host, &order, &fds, &resources).map_err(|error| match error {
+        live_mount::carry_out(&host, &resources, work, fds).map_err(|error| match error {
             HelperError::Step { step, source } => StartError::Step { step, source },
             HelperError::BoxGone => {
                 step("populate its root file system")(io::ErrorKind::BrokenPipe.into())
@@ -185,37 +184,6 @@ async fn populate_rootfs(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| step("run the mount helper")(io::Error::other(error)))?
-}
-
-/// Like [`start_init`], for a box that can outlive this daemon. The recorder is called before the plan is
-/// sent, so no box exists without a record.
-async fn start_persistent_init(
-    host: &LocalHost,
-    backend: &str,
-    resources: &BoxResources,
-    recorder: &StartRecorder,
-    channel: Channel,
-    mut plan: Plan,
-    mut fds: Vec<OwnedFd>,
-) -> Result<StartedInit, StartError> {
-    if let Some(grace) = host.grace {
-        let (recovery_socket, socket) =
-            RecoverySocket::build(&host.recovery_dir, backend, &resources.name)
-                .map_err(step("create the recovery socket"))?;
-        let handle = recovery_socket.handle.clone();
-        host.mark_owned(&resources.name);
-        resources.set_recovery_socket(recovery_socket);
-        plan.recovery = Some(Recovery {
-            listener: fds.len(),
-            grace_sec: grace.as_secs(),
-        });
-        fds.push(socket);
-        recorder
-            .record(handle)
-            .await
-            .map_err(step("record that it exists"))?;
-    }
-    start_init(channel, plan, &fds).await
 }
 
 /// Sends the plan to init and waits until init is ready.

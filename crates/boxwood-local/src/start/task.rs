@@ -3,8 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use boxwood_backend::{AdoptError, Adopted, BoxFuture, Sandbox, StartError};
+use boxwood_backend::{AdoptError, Adopted, BoxFuture, Sandbox, StartError, start_step};
+use tokio::sync::oneshot;
 
+use crate::adopt::step;
 use crate::host::LocalHost;
 use crate::sandbox::LocalBox;
 
@@ -14,26 +16,16 @@ pub fn spawn_start(
     host: &LocalHost,
     start: impl Future<Output = Result<Arc<LocalBox>, StartError>> + Send + 'static,
 ) -> BoxFuture<'static, Result<Arc<dyn Sandbox>, StartError>> {
-    let work = host.active_work.enter();
     host.last_activity.touch();
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    tokio::spawn(async move {
-        let outcome = start.await;
-        if let Err(Ok(unwanted)) = sender.send(outcome)
-            && let Err(error) = unwanted.stop().await
-        {
+    let started = spawn(host, start, |unwanted: Arc<LocalBox>| async move {
+        if let Err(error) = unwanted.stop().await {
             tracing::warn!(%error, "failed to remove a box whose start was cancelled");
         }
-        drop(work);
     });
     Box::pin(async move {
-        match receiver.await {
-            Ok(outcome) => Ok(outcome? as Arc<dyn Sandbox>),
-            Err(error) => Err(StartError::Step {
-                step: "run the start".to_owned(),
-                source: io::Error::other(error),
-            }),
-        }
+        let outcome = started.await;
+        let outcome = outcome.map_err(|error| start_step("run the start")(io::Error::other(error)));
+        Ok(outcome?? as Arc<dyn Sandbox>)
     })
 }
 
@@ -43,22 +35,34 @@ pub fn spawn_adopt(
     host: &LocalHost,
     adopt: impl Future<Output = Result<Adopted, AdoptError>> + Send + 'static,
 ) -> BoxFuture<'static, Result<Adopted, AdoptError>> {
-    let work = host.active_work.enter();
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    tokio::spawn(async move {
-        if let Err(Ok(unwanted)) = sender.send(adopt.await) {
-            unwanted.sandbox.detach();
-            tracing::warn!("adoption was cancelled; the box was detached again");
-        }
-        drop(work);
+    let adopted = spawn(host, adopt, |unwanted: Adopted| async move {
+        unwanted.sandbox.detach();
+        tracing::warn!("adoption was cancelled; the box was detached again");
     });
     Box::pin(async move {
-        match receiver.await {
-            Ok(outcome) => outcome,
-            Err(error) => Err(AdoptError::Step {
-                step: "run the adoption".to_owned(),
-                source: io::Error::other(error),
-            }),
-        }
+        let outcome = adopted.await;
+        outcome.map_err(|error| step("run the adoption")(io::Error::other(error)))?
     })
+}
+
+/// Runs `work` in its own task. `undo` gets the result if nothing waits for it any more.
+fn spawn<T, E, U>(
+    host: &LocalHost,
+    work: impl Future<Output = Result<T, E>> + Send + 'static,
+    undo: impl FnOnce(T) -> U + Send + 'static,
+) -> oneshot::Receiver<Result<T, E>>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    U: Future<Output = ()> + Send,
+{
+    let active = host.active_work.enter();
+    let (sender, receiver) = oneshot::channel();
+    tokio::spawn(async move {
+        if let Err(Ok(unwanted)) = sender.send(work.await) {
+            undo(unwanted).await;
+        }
+        drop(active);
+    });
+    receiver
 }

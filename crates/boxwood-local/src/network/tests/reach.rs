@@ -15,7 +15,7 @@ fn a_box_reaches_the_outside_and_is_seen_as_the_host() {
         let before = Footprint::of(&tag);
         let sandbox = Namespace::new();
         let lease = sandbox.attach(&networks).unwrap();
-        sandbox.configure(lease.inside());
+        sandbox.configure(lease.interface());
 
         let (listener, address) = outside.listen();
         let (sender, receiver) = mpsc::channel();
@@ -52,8 +52,8 @@ fn the_machines_name_servers_answer_a_box() {
     let (networks, tag) = networks("dns");
     let sandbox = Namespace::new();
     let lease = sandbox.attach(&networks).unwrap();
-    sandbox.configure(lease.inside());
-    let servers = lease.inside().dns.clone();
+    sandbox.configure(lease.interface());
+    let servers = lease.inside.dns.clone();
     let answering: Vec<Ipv4Addr> = servers.into_iter().filter(|server| asks(*server)).collect();
     assert!(
         !answering.is_empty(),
@@ -83,7 +83,7 @@ fn a_box_does_not_reach_the_host() {
         let (networks, _) = networks("host");
         let sandbox = Namespace::new();
         let lease = sandbox.attach(&networks).unwrap();
-        let inside = lease.inside().clone();
+        let inside = lease.interface().clone();
         sandbox.configure(&inside);
         let (_listener, port) = listener();
         let addresses = host_addresses();
@@ -109,7 +109,7 @@ fn a_box_does_not_reach_metadata_addresses() {
         let addresses = metadata_addresses(&outside);
         let sandbox = Namespace::new();
         let lease = sandbox.attach(&networks).unwrap();
-        sandbox.configure(lease.inside());
+        sandbox.configure(lease.interface());
         let (_listener, open) = outside.listen();
         assert!(sandbox.connects(open, GOOD), "the neighbour's own address");
         for address in addresses {
@@ -134,16 +134,18 @@ fn a_box_reaches_no_other_box_of_any_daemon() {
             boxes[1].attach(&first).unwrap(),
             boxes[2].attach(&second).unwrap(),
         ];
-        let addresses: BTreeSet<Ipv4Addr> =
-            leases.iter().map(|lease| lease.inside().address).collect();
+        let addresses: BTreeSet<Ipv4Addr> = leases
+            .iter()
+            .map(|lease| lease.interface().address)
+            .collect();
         assert_eq!(addresses.len(), 3);
         for (sandbox, lease) in boxes.iter().zip(&leases) {
-            sandbox.configure(lease.inside());
+            sandbox.configure(lease.interface());
         }
         for (at, lease) in leases.iter().enumerate() {
             let listener = boxes[at].run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
             let address = SocketAddr::from((
-                lease.inside().address,
+                lease.interface().address,
                 listener.local_addr().unwrap().port(),
             ));
             assert!(boxes[at].connects(address, GOOD), "{address} from itself");
@@ -169,11 +171,11 @@ fn connections_into_a_box_are_refused() {
         let outside = Outside::new("bwtout1", [203, 0, 113]);
         let sandbox = Namespace::new();
         let lease = sandbox.attach(&networks).unwrap();
-        sandbox.configure(lease.inside());
+        sandbox.configure(lease.interface());
         let listener = sandbox.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
         let port = listener.local_addr().unwrap().port();
         // The neighbour's default route leads to the host, so its packets arrive there.
-        let address = SocketAddr::from((lease.inside().address, port));
+        let address = SocketAddr::from((lease.interface().address, port));
         assert!(!outside.namespace.connects(address, SHORT));
         // Forwarding was enabled for boxes, so neighbours do not reach each other either.
         let other = Outside::new("bwtout2", [192, 88, 98]);
@@ -189,7 +191,7 @@ fn a_box_cannot_send_from_another_address() {
         let outside = Outside::new("bwtout3", [198, 51, 101]);
         let sandbox = Namespace::new();
         let lease = sandbox.attach(&networks).unwrap();
-        let inside = lease.inside().clone();
+        let inside = lease.interface().clone();
         sandbox.configure(&inside);
         let receiver = outside
             .namespace
@@ -226,8 +228,8 @@ fn without_the_hosts_table_the_filter_inside_still_refuses() {
             neighbour.attach(&networks).unwrap(),
             unguarded.attach(&networks).unwrap(),
         );
-        neighbour.configure(at_neighbour.inside());
-        unguarded.configure(at_unguarded.inside());
+        neighbour.configure(at_neighbour.interface());
+        unguarded.configure(at_unguarded.interface());
         let (_listener, port) = listener();
         let (_outer, open) = outside.listen();
         assert!(guarded.connects(open, GOOD), "the outside");
@@ -238,7 +240,7 @@ fn without_the_hosts_table_the_filter_inside_still_refuses() {
         let refused = host_addresses()
             .into_iter()
             .map(|address| SocketAddr::from((address, port)))
-            .chain([SocketAddr::from((at_neighbour.inside().address, inner))])
+            .chain([SocketAddr::from((at_neighbour.interface().address, inner))])
             .chain(
                 metadata
                     .into_iter()
@@ -259,7 +261,7 @@ fn without_the_hosts_table_the_filter_inside_still_refuses() {
 }
 
 #[test]
-fn a_name_server_on_the_host_answers_through_both_filters() {
+fn a_name_server_on_the_host_answers_through_the_filters_of_host_and_box() {
     on_a_host_of_its_own(|| {
         let _outside = Outside::new("bwtout0", [198, 51, 100]);
         let server = Ipv4Addr::new(198, 51, 100, 1);
@@ -270,7 +272,7 @@ fn a_name_server_on_the_host_answers_through_both_filters() {
         let networks = Networks::new(&format!("test-names-{}", std::process::id()), settings);
         let sandbox = Namespace::new();
         let lease = sandbox.attach_guarded(&networks);
-        assert_eq!(lease.inside().dns, [server]);
+        assert_eq!(lease.inside.dns, [server]);
         let _tcp = [53, 54].map(|port| TcpListener::bind((server, port)).unwrap());
         let udp = UdpSocket::bind((server, 53)).unwrap();
         udp.set_read_timeout(Some(GOOD)).unwrap();

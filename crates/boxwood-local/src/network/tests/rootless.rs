@@ -126,7 +126,7 @@ fn as_an_ordinary_user() {
         "another address of the host, before"
     );
 
-    guard_from_inside(&sandbox, &inside.rules);
+    guard_from_inside(&sandbox, &rules_of(&inside));
     assert!(connects(server, 53), "the name server");
     assert!(connects(server, PORT), "the outside");
     assert!(!connects(metadata, PORT), "metadata");
@@ -150,7 +150,7 @@ fn as_an_ordinary_user() {
     // A killed daemon runs no destructor. The next one claims the wanted boxes and stops the rest.
     let (kept, _) = pasta.attach("kept", sandbox.pid()).unwrap();
     let record = kept.record().unwrap();
-    let mut kept = std::mem::ManuallyDrop::new(kept);
+    let kept = std::mem::ManuallyDrop::new(kept);
     assert!(pasta.claim("another", record).is_err(), "of another box");
     let claimed = pasta.claim("kept", record).unwrap();
     pasta.remove_leftovers(|name| name == "kept").unwrap();
@@ -161,7 +161,7 @@ fn as_an_ordinary_user() {
     assert!(pasta.claim("kept", record).is_err(), "a dead one");
 
     let (left, _) = pasta.attach("left", sandbox.pid()).unwrap();
-    let mut left = std::mem::ManuallyDrop::new(left);
+    let left = std::mem::ManuallyDrop::new(left);
     pasta.remove_leftovers(|_| false).unwrap();
     let deadline = Instant::now() + GOOD;
     while !left.has_ended() {

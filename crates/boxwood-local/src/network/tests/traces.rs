@@ -1,11 +1,9 @@
 //! What is left on the host after a release, a failure and a crash.
 
-use boxwood_sys::netlink::Subnet;
-
 use super::*;
 
 #[test]
-fn drop_policies_of_other_programs_are_passed_and_restored() {
+fn boxes_pass_a_drop_policy_of_another_program_which_is_restored_afterwards() {
     on_a_host_of_its_own(|| {
         let (networks, _) = networks("obstacle");
         let table = format!("bwtest{}", std::process::id());
@@ -21,7 +19,7 @@ fn drop_policies_of_other_programs_are_passed_and_restored() {
         let before = nft(&["list", "table", "ip", &table]);
         let sandbox = Namespace::new();
         let lease = sandbox.attach(&networks).unwrap();
-        sandbox.configure(lease.inside());
+        sandbox.configure(lease.interface());
         let (_listener, address) = outside.listen();
         let reached = sandbox.connects(address, GOOD);
         lease.release().unwrap();
@@ -62,9 +60,9 @@ fn a_running_box_keeps_its_network_when_daemons_change() {
             wanted.attach(&first).unwrap(),
             unwanted.attach(&first).unwrap(),
         );
-        let record = serde_json::to_string(&lease.record()).unwrap();
+        let record = serde_json::to_string(&lease.lease.record()).unwrap();
         let record: LeaseRecord = serde_json::from_str(&record).unwrap();
-        lease.detach();
+        lease.lease.detach();
         std::mem::forget(other);
         let running = Footprint::of(&tag);
 
@@ -82,14 +80,14 @@ fn a_running_box_keeps_its_network_when_daemons_change() {
         second.remove_leftovers().unwrap();
         let links = netlink::links_with_prefix(&tag.links()).unwrap();
         assert_eq!(links.len(), 1, "{links:?}");
-        assert_eq!(lease.inside(), &record.inside);
+        assert_eq!(lease.record(), record);
         lease.release().unwrap();
         assert_eq!(Footprint::of(&tag), before);
     });
 }
 
 #[test]
-fn a_failed_attach_leaves_nothing() {
+fn a_failed_attach_leaves_no_links_or_rules() {
     on_a_host_of_its_own(|| {
         let (networks, tag) = networks("failed");
         let before = Footprint::of(&tag);
@@ -119,7 +117,7 @@ fn an_exhausted_pool_names_the_setting_to_change() {
 }
 
 #[test]
-fn a_hundred_leases_fifty_at_a_time_leave_nothing() {
+fn a_hundred_networks_leave_no_links_rules_or_settings() {
     on_a_host_of_its_own(|| {
         let (networks, tag) = networks("churn");
         let before = Footprint::of(&tag);
@@ -135,9 +133,9 @@ fn a_hundred_leases_fifty_at_a_time_leave_nothing() {
                 scope.spawn(|| {
                     let sandbox = Namespace::new();
                     let lease = sandbox.attach(&networks).unwrap();
-                    sandbox.configure(lease.inside());
+                    sandbox.configure(lease.interface());
                     // Half of the boxes die before their network is removed.
-                    if lease.inside().address.octets()[3] % 8 == 2 {
+                    if lease.interface().address.octets()[3] % 8 == 2 {
                         drop(sandbox);
                     }
                     lease.release().unwrap();

@@ -1,32 +1,34 @@
-//! Builds the rules of the packet filter inside a box.
+//! What init configures in the network namespace of a box, behind veth or behind `pasta`.
 //!
-//! Input: the host's routes and name servers, the operator's denied networks. Output: the rules that
-//! init installs in the box's own network namespace, for a box behind veth and for one behind `pasta`.
-//! The host's table is not involved.
+//! Input: the host's routes and name servers, the operator's denied networks. Init denies the listed networks
+//! with a packet filter of the box's own. The host's table is not involved.
 
+use boxwood_init::{InsideInterface, InsideNetwork};
 use boxwood_sys::netlink::{Route, Subnet};
-use boxwood_sys::nftables::InsideRules;
 
 use super::resolvers::Resolvers;
 
 /// `pool` contains the addresses of all boxes of this daemon; `None` if boxes have no addresses that the host
 /// can reach.
-pub(super) fn inside_rules(
+pub(super) fn inside_network(
+    interface: Option<InsideInterface>,
     routes: &[Route],
     resolvers: &Resolvers,
     denied: &[Subnet],
     pool: Option<Subnet>,
-) -> InsideRules {
+) -> InsideNetwork {
     // The gateway of every box is an address of the host. One rule for the pool covers all gateways.
     let in_pool = |address: Subnet| pool.is_some_and(|pool| covers(pool, address));
     let denied = own_addresses(routes)
         .filter(|address| !in_pool(*address))
         .chain(pool)
-        .chain(denied.iter().copied())
-        .collect();
-    InsideRules {
-        resolvers: resolvers.addresses().to_vec(),
-        denied,
+        .chain(denied.iter().copied());
+    InsideNetwork {
+        interface,
+        dns: resolvers.addresses().to_vec(),
+        denied: denied
+            .map(|network| (network.address(), network.prefix()))
+            .collect(),
     }
 }
 
@@ -61,8 +63,12 @@ mod tests {
     fn check(routes: &[Route], pool: Option<&str>, expected: &[&str]) {
         let denied = ["192.168.0.0/16".parse().unwrap()];
         let pool = pool.map(|text| text.parse().unwrap());
-        let rules = inside_rules(routes, &Resolvers::none(), &denied, pool);
-        let found: Vec<String> = rules.denied.iter().map(ToString::to_string).collect();
+        let inside = inside_network(None, routes, &Resolvers::none(), &denied, pool);
+        let found: Vec<String> = inside
+            .denied
+            .iter()
+            .map(|(address, prefix)| format!("{address}/{prefix}"))
+            .collect();
         assert_eq!(found, expected);
     }
 
@@ -109,7 +115,7 @@ mod tests {
         let configured = [Ipv4Addr::new(192, 0, 2, 2)];
         let routes = [route("192.0.2.2", true)];
         let resolvers = Resolvers::of_host(&configured, &routes).unwrap();
-        let rules = inside_rules(&routes, &resolvers, &[], None);
-        assert_eq!(rules.resolvers, configured);
+        let inside = inside_network(None, &routes, &resolvers, &[], None);
+        assert_eq!(inside.dns, configured);
     }
 }
