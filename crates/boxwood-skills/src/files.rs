@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use boxwood_api::SkillFile;
 use rustix::fs::{AtFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
@@ -19,8 +20,7 @@ use crate::package_path::PackagePath;
 use crate::python::universal_newlines;
 use crate::store::{Package, SkillStore};
 use crate::{
-    BinaryFile, FileItem, FileListing, Oversize, SkillError, TextFile, WrittenFile, changes,
-    loading,
+    BinaryFile, FileListing, Oversize, SkillError, TextFile, WrittenFile, changes, loading,
 };
 
 impl SkillStore {
@@ -233,7 +233,7 @@ fn item(
     dir: BorrowedFd<'_>,
     base: &PackagePath,
     name: &OsString,
-) -> Option<FileItem> {
+) -> Option<SkillFile> {
     let own = beneath::stat_entry(dir, Path::new(name)).ok()?;
     let is_symlink = beneath::is_link(&own);
     let relative = if base.is_root() {
@@ -248,7 +248,7 @@ fn item(
         .and_then(|place| rustix::fs::fstat(place).ok());
     let stat = target.unwrap_or(own);
     let is_dir = beneath::is_directory(&stat);
-    Some(FileItem {
+    Some(SkillFile {
         path: relative.to_string_lossy().into_owned(),
         name: name.to_string_lossy().into_owned(),
         is_dir,

@@ -24,7 +24,7 @@ pub use error::{Oversize, SkillError};
 pub use limits::Limits;
 pub use python::python_isoformat;
 pub use skill::{
-    BinaryFile, FileItem, FileListing, NewSkill, PlannedSkill, Problem, Skill, SkillPatch,
-    TextFile, WrittenFile, ZipRequest, ZipSelection,
+    BinaryFile, FileListing, NewSkill, PlannedSkill, Problem, Skill, SkillPatch, TextFile,
+    WrittenFile, ZipRequest, ZipSelection,
 };
 pub use store::{SkillStore, real_path};

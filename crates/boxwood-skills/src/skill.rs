@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use boxwood_api::SkillWarning;
+use boxwood_api::{SkillFile, SkillWarning};
 use jiff::Timestamp;
 
 /// A package with its parsed `SKILL.md`.
@@ -98,21 +98,9 @@ pub struct FileListing {
     pub skill: String,
     /// `.` for the package's root.
     pub base_path: String,
-    pub entries: Vec<FileItem>,
+    pub entries: Vec<SkillFile>,
     /// The listing reached its limit, so there may be more entries.
     pub truncated: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileItem {
-    /// Relative to the package's root.
-    pub path: String,
-    pub name: String,
-    pub is_dir: bool,
-    /// `None` for directories.
-    pub size: Option<u64>,
-    pub is_symlink: bool,
-    pub executable: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -125,7 +125,7 @@ impl Attachment {
     }
 
     /// Returns the last line to the queue because it could not be delivered.
-    pub fn put_back(&self, _line: Vec<u8>) {
+    pub fn put_back(&self) {
         self.managed.program.stdout.put_back();
     }
 

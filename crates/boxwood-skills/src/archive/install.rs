@@ -1,6 +1,6 @@
 //! Installs skills from an archive.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,8 @@ use crate::loading::discovery::{ENTRY_FILES, SCAN_DEPTH};
 use crate::package_path::normalised;
 use crate::store::{Root, SkillStore};
 use crate::{
-    Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, changes, loading, naming,
+    NewSkill, Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, changes,
+    loading, naming,
 };
 
 impl SkillStore {
@@ -37,27 +38,88 @@ impl SkillStore {
         let mut archive = Archive::open(bytes, self.limits())?;
         let plans = self.plan(&archive, request)?;
         let chosen = choose(plans, selection)?;
+        self.install(&mut archive, &chosen)
+    }
+
+    /// Installs the selected skills, all or none. Refuses names that are in use, and names each directory after the
+    /// skill's directory in the archive, or after `name`, which renames a single skill.
+    pub fn install_unique(
+        &self,
+        bytes: &[u8],
+        request: &ZipRequest,
+        source_paths: Vec<String>,
+        name: Option<&str>,
+    ) -> Result<Vec<Skill>, SkillError> {
+        let mut archive = Archive::open(bytes, self.limits())?;
+        let plans = self.plan(&archive, request)?;
+        let selection = ZipSelection {
+            source_paths,
+            ..ZipSelection::default()
+        };
+        let mut chosen = choose(plans, &selection)?;
+        if name.is_some() && chosen.len() != 1 {
+            let paths = chosen.iter().map(|plan| plan.planned.source_path.as_str());
+            let candidates = paths.collect::<Vec<_>>().join(", ");
+            return Err(SkillError::ChooseSourcePaths { candidates });
+        }
+        // Checked before unpacking: a name that is refused later would leave the package with its old name.
+        let name = name.map(naming::checked_name).transpose()?;
+        let mut names = BTreeSet::new();
+        for plan in &mut chosen {
+            let planned = &plan.planned;
+            let installed = name.unwrap_or(&planned.skill.name);
+            if !names.insert(installed.to_owned()) || self.get(installed)?.is_some() {
+                let name = installed.to_owned();
+                return Err(SkillError::NameTaken { name });
+            }
+            let leaf = planned.source_path.rsplit('/').next().unwrap_or_default();
+            let directory = name.unwrap_or(leaf);
+            if !directory.is_empty() {
+                let stem = naming::target_stem(&format!("{directory}.zip"));
+                plan.target = naming::target_name(&stem, "", &request.target_suffix)?;
+            }
+        }
+        let installed = self.install(&mut archive, &chosen)?;
+        match (name, installed.as_slice()) {
+            (Some(name), [skill]) if skill.name != name => {
+                let renamed = self.create(&NewSkill {
+                    name: name.to_owned(),
+                    // Used as it is.
+                    package_root: Some(skill.package_root.clone()),
+                    ..NewSkill::default()
+                })?;
+                Ok(vec![renamed])
+            }
+            _ => Ok(installed),
+        }
+    }
+
+    fn install(
+        &self,
+        archive: &mut Archive<'_>,
+        chosen: &[Plan],
+    ) -> Result<Vec<Skill>, SkillError> {
         let root = self.make_root()?;
-        check_targets(&root, &chosen)?;
+        check_targets(&root, chosen)?;
         let failed = |error| SkillError::io("unpack into", &root.path, error);
         let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
-        for plan in &chosen {
+        for plan in chosen {
             let name = Path::new(&plan.target);
             atomic::make_dir(staging.dir(), name).map_err(failed)?;
             let dir = beneath::open_dir(staging.dir(), name, Links::Never).map_err(failed)?;
-            unpack(&mut archive, &plan.inside, dir.as_fd())?;
+            unpack(archive, &plan.inside, dir.as_fd())?;
         }
         // One flush for all files, so that they are not empty after a power failure.
         rustix::fs::syncfs(staging.dir()).map_err(|error| failed(error.into()))?;
 
         let _change = self.change();
-        check_targets(&root, &chosen)?;
+        check_targets(&root, chosen)?;
         let mut placed = Placed {
             root: &root,
             staging: &staging,
             targets: Vec::new(),
         };
-        for plan in &chosen {
+        for plan in chosen {
             let target = Path::new(&plan.target);
             if !changes::place(staging.dir(), target, &root, target)? {
                 return Err(exists(&root, target));
@@ -66,7 +128,7 @@ impl SkillStore {
         }
         let contents = self.contents_of(&root)?;
         let mut skills = Vec::with_capacity(chosen.len());
-        for plan in &chosen {
+        for plan in chosen {
             let installed = contents.at(Path::new(&plan.target));
             let installed = installed.ok_or_else(|| SkillError::NoEntryFile {
                 path: root.path.join(&plan.target),
