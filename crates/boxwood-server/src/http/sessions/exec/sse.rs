@@ -126,8 +126,9 @@ fn answer(app: &App, started: Started) -> Response {
         let events = source.next().await?;
         Some((stream::iter(events), source))
     });
-    let events = stream::iter([first]).chain(rest.flatten());
-    respond(events.take_until(app.handover()))
+    // The client reconnects to the next daemon.
+    let rest = rest.flatten().take_until(app.handover());
+    respond(stream::iter([first]).chain(rest))
 }
 
 /// A response of server-sent events.
