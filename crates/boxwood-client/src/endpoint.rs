@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::ClientError;
+use crate::{ClientError, Result};
 
 /// The default port of a daemon.
 pub const DEFAULT_PORT: u16 = 5410;
@@ -76,41 +76,30 @@ impl fmt::Display for Endpoint {
 impl FromStr for Endpoint {
     type Err = ClientError;
 
-    fn from_str(text: &str) -> Result<Self, ClientError> {
+    fn from_str(text: &str) -> Result<Self> {
         let bad = |why: &'static str| ClientError::BadUrl {
             url: text.to_owned(),
             why,
         };
         let trimmed = text.trim();
-        if let Some(path) = trimmed.strip_prefix("unix://") {
-            return if path.starts_with('/') {
-                Ok(Self::Unix { path: path.into() })
-            } else {
-                Err(bad(
+        let path = trimmed.strip_prefix("unix://").unwrap_or(trimmed);
+        if path.starts_with('/') {
+            return Ok(Self::Unix { path: path.into() });
+        }
+        let (secure, rest) = match trimmed.split_once("://") {
+            None => (Secure::Plain, trimmed),
+            Some(("http", rest)) => (Secure::Plain, rest),
+            Some(("https", rest)) => (Secure::Tls, rest),
+            Some(("unix", _)) => {
+                return Err(bad(
                     "a unix socket needs an absolute path, as in `unix:///run/boxwood/boxwood.sock`",
-                ))
-            };
-        }
-        if trimmed.starts_with('/') {
-            return Ok(Self::Unix {
-                path: trimmed.into(),
-            });
-        }
-        let (secure, rest) = if let Some(rest) = trimmed.strip_prefix("http://") {
-            (Secure::Plain, rest)
-        } else if let Some(rest) = trimmed.strip_prefix("https://") {
-            (Secure::Tls, rest)
-        } else if trimmed.contains("://") {
-            return Err(bad("only `http`, `https` and `unix` are spoken"));
-        } else {
-            (Secure::Plain, trimmed)
+                ));
+            }
+            Some(_) => return Err(bad("the scheme must be `http`, `https` or `unix`")),
         };
-        let (authority, prefix) = match rest.split_once('/') {
-            Some((authority, path)) => (authority, path.trim_end_matches('/')),
-            None => (rest, ""),
-        };
+        let (authority, prefix) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         if prefix.contains(['?', '#']) || authority.contains(['?', '#']) {
-            return Err(bad("a query or fragment has no meaning here"));
+            return Err(bad("an address has no query or fragment"));
         }
         if authority.contains('@') {
             return Err(bad(
@@ -119,7 +108,7 @@ impl FromStr for Endpoint {
         }
         let (host, port) = split_authority(authority).ok_or_else(|| bad("expected `host:port`"))?;
         if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err(bad("the host name is empty or has spaces in it"));
+            return Err(bad("the host name is empty or contains spaces"));
         }
         let port = match (port, secure) {
             (Some(port), _) => port
@@ -133,11 +122,7 @@ impl FromStr for Endpoint {
             host: host.to_owned(),
             port,
             secure,
-            prefix: if prefix.is_empty() {
-                String::new()
-            } else {
-                format!("/{prefix}")
-            },
+            prefix: prefix.trim_end_matches('/').to_owned(),
         })
     }
 }
@@ -171,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_the_way_people_type_them() {
+    fn addresses_may_lack_the_scheme_and_the_port() {
         check("http://127.0.0.1:5410", "http://127.0.0.1:5410");
         check("http://127.0.0.1:5410/", "http://127.0.0.1:5410");
         check("box.example", "http://box.example:5410");
@@ -194,10 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_cannot_work_say_why() {
+    fn errors_of_invalid_addresses_name_the_reason() {
         check(
             "ftp://x",
-            "error: `ftp://x` is not an address of a daemon: only `http`, `https` and `unix` are spoken",
+            "error: `ftp://x` is not an address of a daemon: the scheme must be `http`, `https` or `unix`",
         );
         check(
             "http://x:99999",
@@ -205,7 +190,7 @@ mod tests {
         );
         check(
             "http://:1",
-            "error: `http://:1` is not an address of a daemon: the host name is empty or has spaces in it",
+            "error: `http://:1` is not an address of a daemon: the host name is empty or contains spaces",
         );
         check(
             "unix://run/x",

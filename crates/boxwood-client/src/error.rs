@@ -1,9 +1,11 @@
 //! Client errors.
 
 use std::error::Error;
-use std::io;
+use std::{fmt, io};
 
-use boxwood_api::{ErrorBody, ErrorCode};
+use boxwood_api::{ErrorCode, ErrorDetail, McpErrorBody, McpPhase};
+
+pub type Result<T, E = ClientError> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -25,6 +27,8 @@ pub enum ClientError {
         code: ErrorCode,
         message: String,
         hint: Option<String>,
+        /// The phase in which a hosted MCP server failed.
+        phase: Option<McpPhase>,
     },
     /// The response is not one of a Boxwood daemon.
     #[error("the answer to `{operation}` was not understood: {what}")]
@@ -74,23 +78,28 @@ impl ClientError {
         }
     }
 
-    pub(crate) fn unexpected(operation: &str, what: impl Into<String>) -> Self {
+    pub(crate) fn unexpected(operation: &str, what: impl fmt::Display) -> Self {
         Self::Unexpected {
             operation: operation.to_owned(),
-            what: what.into(),
+            what: what.to_string(),
+        }
+    }
+
+    pub(crate) fn refused(status: u16, error: ErrorDetail, phase: Option<McpPhase>) -> Self {
+        Self::Refused {
+            status,
+            code: error.code,
+            message: error.message,
+            hint: error.hint,
+            phase,
         }
     }
 
     /// Parses the error body of a failed request. Other bodies, such as the page of a proxy, are
     /// not quoted.
     pub(crate) fn from_answer(operation: &str, status: u16, body: &[u8]) -> Self {
-        match serde_json::from_slice::<ErrorBody>(body) {
-            Ok(ErrorBody { error }) => Self::Refused {
-                status,
-                code: error.code,
-                message: error.message,
-                hint: error.hint,
-            },
+        match serde_json::from_slice::<McpErrorBody>(body) {
+            Ok(body) => Self::refused(status, body.error.error, body.error.phase),
             Err(_) => Self::unexpected(
                 operation,
                 format!("HTTP status {status} without an error body"),
@@ -99,23 +108,12 @@ impl ClientError {
     }
 }
 
-fn unreachable_hint(source: &(dyn Error + 'static)) -> String {
-    match io_kind(source) {
+fn unreachable_hint(source: &(dyn Error + Send + Sync + 'static)) -> String {
+    match source.downcast_ref().map(io::Error::kind) {
         Some(io::ErrorKind::PermissionDenied) => {
             "the socket belongs to another user; use that user, or `--url http://HOST:PORT` with `BOXWOOD_TOKEN`"
         }
         _ => "start one with `boxwood serve`, or name another with `--url` or `BOXWOOD_URL`",
     }
     .to_owned()
-}
-
-fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
-    let mut current = Some(error);
-    while let Some(error) = current {
-        if let Some(io) = error.downcast_ref::<io::Error>() {
-            return Some(io.kind());
-        }
-        current = error.source();
-    }
-    None
 }

@@ -10,14 +10,14 @@ mod requests;
 mod resumable;
 
 pub use endpoint::{DEFAULT_PORT, Endpoint, Secure};
-pub use error::ClientError;
+pub use error::{ClientError, Result};
 pub use http::{Client, Token};
 pub use requests::events::EventStream;
 pub use requests::files::Download;
 pub use requests::gateway::{GatewayAnswer, GatewayEvent, GatewayHeaders, GatewayStream};
 pub use requests::images::{ImagePull, PullEvent};
-pub use requests::mcp::{McpCallError, McpProgressStream, McpTest};
+pub use requests::mcp::{McpProgressStream, McpTest};
 pub use requests::skills::SkillArchive;
-pub use resumable::Since;
 pub use resumable::attach::{Attached, AttachedEvent, AttachedReceiver, AttachedSender};
-pub use resumable::exec::{LiveEvent, LiveExec, LiveReceiver, LiveRequest, LiveSender};
+pub use resumable::exec::{LiveExec, LiveRequest};
+pub use resumable::{LiveEvent, LiveReceiver, LiveSender, Since};

@@ -93,6 +93,16 @@ mod tests {
     }
 
     #[test]
+    fn names_consist_of_letters_digits_and_joiners() {
+        for good in ["pdf", "a-b_1", "字"] {
+            assert!(checked_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "-", "a b", "../x", "a/b", "x\0", &"x".repeat(65)] {
+            assert!(checked_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn a_suffix_cannot_add_a_path_component() {
         assert!(matches!(
             target_name("a", "", "../../x"),

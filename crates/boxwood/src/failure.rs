@@ -88,11 +88,6 @@ impl Failure {
         }
     }
 
-    pub(crate) fn phase(mut self, phase: Option<McpPhase>) -> Self {
-        self.phase = phase;
-        self
-    }
-
     pub(crate) fn exit(mut self, exit: u8) -> Self {
         self.exit = exit;
         self
@@ -195,7 +190,12 @@ impl From<ClientError> for Failure {
         let hint = command_hint(error.code())
             .map(str::to_owned)
             .or_else(|| error.hint());
-        Self::new(error.code(), error).maybe_hint(hint).exit(exit)
+        let phase = match &error {
+            ClientError::Refused { phase, .. } => *phase,
+            _ => None,
+        };
+        let failure = Self::new(error.code(), error).maybe_hint(hint).exit(exit);
+        Self { phase, ..failure }
     }
 }
 
@@ -288,6 +288,7 @@ mod tests {
             code: ErrorCode::Unauthorized,
             message: "a token is needed".to_owned(),
             hint: Some("send it as `Authorization: Bearer …`".to_owned()),
+            phase: None,
         };
         let text = Failure::from(refused).report(OutputFormat::Table);
         assert!(text.contains("hint: set `BOXWOOD_TOKEN`"), "{text}");

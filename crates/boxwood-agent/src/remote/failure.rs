@@ -108,6 +108,7 @@ mod tests {
             code: ErrorCode::SessionConflict,
             message: "it differs".to_owned(),
             hint: Some("use another".to_owned()),
+            phase: None,
         });
         assert_eq!(error.code, ErrorCode::SessionConflict);
         assert_eq!(error.message, "it differs");

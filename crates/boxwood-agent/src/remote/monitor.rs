@@ -218,6 +218,7 @@ mod tests {
             code: ErrorCode::Unauthorized,
             message: "a token is needed".to_owned(),
             hint: None,
+            phase: None,
         };
         let outage = outage(&refused);
         assert_eq!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use boxwood_api::ErrorCode;
 use tokio::time::{Instant, sleep};
 
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, Result};
 
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
@@ -47,23 +47,22 @@ impl ClientError {
 
 /// Whether a retry may succeed, with this daemon or the next one.
 pub(crate) fn is_transient(error: &ClientError) -> bool {
-    match error {
-        ClientError::Unreachable { .. } | ClientError::Lost { .. } => true,
-        ClientError::Refused { code, .. } => {
-            matches!(code, ErrorCode::BackendUnavailable | ErrorCode::Capacity)
+    let may_be_restarting = matches!(
+        error,
+        ClientError::Refused {
+            code: ErrorCode::BackendUnavailable | ErrorCode::Capacity,
+            ..
         }
-        ClientError::BadUrl { .. } | ClientError::BadToken | ClientError::Unexpected { .. } => {
-            false
-        }
-    }
+    );
+    may_be_restarting || error.is_connection_error()
 }
 
 impl Client {
     /// Retries while the daemon may be restarting. Only for requests without side effects: a
     /// request may have been executed although its response was lost.
-    pub async fn with_retries<T, F>(&self, ask: impl Fn() -> F) -> Result<T, ClientError>
+    pub async fn with_retries<T, F>(&self, ask: impl Fn() -> F) -> Result<T>
     where
-        F: Future<Output = Result<T, ClientError>>,
+        F: Future<Output = Result<T>>,
     {
         let mut backoff = Backoff::new();
         loop {

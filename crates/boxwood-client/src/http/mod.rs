@@ -27,7 +27,7 @@ use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{ClientError, Endpoint};
+use crate::{ClientError, Endpoint, Result};
 use connect::Connector;
 use target::Target;
 
@@ -50,7 +50,7 @@ const OPERATOR: HeaderName = HeaderName::from_static("boxwood-operator");
 pub struct Token(HeaderValue);
 
 impl Token {
-    pub fn new(text: &str) -> Result<Self, ClientError> {
+    pub fn new(text: &str) -> Result<Self> {
         let mut value = HeaderValue::try_from(format!("Bearer {}", text.trim()))
             .map_err(|_| ClientError::BadToken)?;
         value.set_sensitive(true);
@@ -148,14 +148,11 @@ impl Client {
         }
     }
 
-    pub(crate) async fn get<T: DeserializeOwned>(&self, target: &Target) -> Result<T, ClientError> {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, target: &Target) -> Result<T> {
         self.call(Method::GET, target).json().await
     }
 
-    pub(crate) async fn delete<T: DeserializeOwned>(
-        &self,
-        target: &Target,
-    ) -> Result<T, ClientError> {
+    pub(crate) async fn delete<T: DeserializeOwned>(&self, target: &Target) -> Result<T> {
         self.call(Method::DELETE, target).json().await
     }
 
@@ -163,7 +160,7 @@ impl Client {
         &self,
         target: &Target,
         body: &impl Serialize,
-    ) -> Result<T, ClientError> {
+    ) -> Result<T> {
         self.call(Method::POST, target).serialize(body).json().await
     }
 }
@@ -202,16 +199,16 @@ impl Call<'_> {
     }
 
     /// Returns any response, including errors.
-    pub(crate) async fn respond(self) -> Result<Answer, ClientError> {
+    pub(crate) async fn respond(self) -> Result<Answer> {
         let operation = self.operation;
         let body = self
             .body
-            .map_err(|error| ClientError::unexpected(&operation, error.to_string()))?;
+            .map_err(|error| ClientError::unexpected(&operation, error))?;
         let request = self
             .request
             .header(ACCEPT, self.accept)
             .body(body)
-            .map_err(|error| ClientError::unexpected(&operation, error.to_string()))?;
+            .map_err(|error| ClientError::unexpected(&operation, error))?;
         match self.client.http.request(request).await {
             Ok(response) => Ok(Answer {
                 operation,
@@ -226,7 +223,7 @@ impl Call<'_> {
     }
 
     /// Returns once the status is known. A status of 400 or more is an error.
-    pub(crate) async fn send(self) -> Result<Answer, ClientError> {
+    pub(crate) async fn send(self) -> Result<Answer> {
         let answer = self.respond().await?;
         let status = answer.status();
         if status < 400 {
@@ -237,12 +234,12 @@ impl Call<'_> {
         Err(ClientError::from_answer(&operation, status, &bytes))
     }
 
-    pub(crate) async fn json<T: DeserializeOwned>(self) -> Result<T, ClientError> {
+    pub(crate) async fn json<T: DeserializeOwned>(self) -> Result<T> {
         self.send().await?.json().await
     }
 }
 
-/// A response whose body has not been read.
+/// A response whose body is read as a whole or piece by piece.
 pub(crate) struct Answer {
     pub(crate) operation: String,
     response: Response<Incoming>,
@@ -257,7 +254,7 @@ impl Answer {
         self.response.headers().get(name)?.to_str().ok()
     }
 
-    pub(crate) async fn whole(self) -> Result<Bytes, ClientError> {
+    pub(crate) async fn whole(self) -> Result<Bytes> {
         Limited::new(self.response.into_body(), MAX_ANSWER_BYTES)
             .collect()
             .await
@@ -265,31 +262,15 @@ impl Answer {
             .map_err(|error| ClientError::lost(&self.operation, error))
     }
 
-    pub(crate) async fn json<T: DeserializeOwned>(self) -> Result<T, ClientError> {
+    pub(crate) async fn json<T: DeserializeOwned>(self) -> Result<T> {
         let operation = self.operation.clone();
         let bytes = self.whole().await?;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| ClientError::unexpected(&operation, error.to_string()))
+        serde_json::from_slice(&bytes).map_err(|error| ClientError::unexpected(&operation, error))
     }
 
-    pub(crate) fn into_chunks(self) -> Chunks {
-        Chunks {
-            operation: self.operation,
-            body: self.response.into_body(),
-        }
-    }
-}
-
-/// A response body, read piece by piece.
-pub(crate) struct Chunks {
-    pub(crate) operation: String,
-    body: Incoming,
-}
-
-impl Chunks {
-    /// `None` at the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
-        while let Some(frame) = self.body.frame().await {
+    /// The next piece of the body; `None` at the end.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        while let Some(frame) = self.response.body_mut().frame().await {
             let frame = frame.map_err(|error| ClientError::lost(&self.operation, error))?;
             if let Ok(bytes) = frame.into_data() {
                 return Ok(Some(bytes));
@@ -342,10 +323,7 @@ fn plain_cause(error: hyper_util::client::legacy::Error) -> BodyError {
     let mut current: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(cause) = current {
         if let Some(io) = cause.downcast_ref::<std::io::Error>() {
-            return Box::new(match io.raw_os_error() {
-                Some(code) => std::io::Error::from_raw_os_error(code),
-                None => std::io::Error::new(io.kind(), io.to_string()),
-            });
+            return Box::new(std::io::Error::new(io.kind(), io.to_string()));
         }
         current = cause.source();
     }

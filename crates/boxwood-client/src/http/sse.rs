@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Answer, Chunks, Lines};
-use crate::ClientError;
+use super::{Answer, Lines};
+use crate::{ClientError, Result};
 
-/// The daemon sends no longer events.
-const MAX_EVENT_BYTES: usize = 16 << 20;
+/// Tool results of MCP servers can be long. The daemon sends no longer events.
+const MAX_EVENT_BYTES: usize = 64 << 20;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Message {
@@ -20,8 +20,7 @@ pub(crate) struct Message {
 struct Parser {
     lines: Lines,
     event: String,
-    data: String,
-    has_data: bool,
+    data: Option<String>,
     id: Option<String>,
     retry: Option<Duration>,
 }
@@ -41,21 +40,21 @@ impl Parser {
     fn line(&mut self, line: &str) -> Option<Message> {
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
-            let data = std::mem::take(&mut self.data);
+            let data = self.data.take()?;
             let id = self.id.clone();
-            return std::mem::take(&mut self.has_data).then_some(Message { event, data, id });
+            return Some(Message { event, data, id });
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
             "event" => value.clone_into(&mut self.event),
-            "data" => {
-                if self.has_data {
-                    self.data.push('\n');
+            "data" => match &mut self.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(value);
                 }
-                self.data.push_str(value);
-                self.has_data = true;
-            }
+                None => self.data = Some(value.to_owned()),
+            },
             "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
             "retry" => {
                 let retry = value.parse().ok().map(Duration::from_millis);
@@ -68,28 +67,20 @@ impl Parser {
 }
 
 pub(crate) struct SseBody {
-    chunks: Chunks,
+    answer: Answer,
     parser: Parser,
-    max_event_bytes: usize,
 }
 
 impl SseBody {
     pub(crate) fn new(answer: Answer) -> Self {
         Self {
-            chunks: answer.into_chunks(),
+            answer,
             parser: Parser::default(),
-            max_event_bytes: MAX_EVENT_BYTES,
         }
     }
 
-    /// Replaces the limit.
-    pub(crate) fn with_limit(mut self, bytes: usize) -> Self {
-        self.max_event_bytes = bytes;
-        self
-    }
-
     pub(crate) fn operation(&self) -> &str {
-        &self.chunks.operation
+        &self.answer.operation
     }
 
     /// The delay before reconnecting, if the server sent one.
@@ -98,16 +89,17 @@ impl SseBody {
     }
 
     /// The next message, or `None` when the daemon has ended the stream.
-    pub(crate) async fn next(&mut self) -> Result<Option<Message>, ClientError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Message>> {
         loop {
             if let Some(message) = self.parser.next() {
                 return Ok(Some(message));
             }
-            if self.parser.lines.len() + self.parser.data.len() > self.max_event_bytes {
+            let data = self.parser.data.as_ref().map_or(0, String::len);
+            if self.parser.lines.len() + data > MAX_EVENT_BYTES {
                 let what = "an event is too long";
                 return Err(ClientError::unexpected(self.operation(), what));
             }
-            let Some(bytes) = self.chunks.next().await? else {
+            let Some(bytes) = self.answer.chunk().await? else {
                 return Ok(None);
             };
             self.parser.lines.push(&bytes);
@@ -137,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn events_arrive_whole_however_they_are_cut() {
+    fn events_may_be_split_anywhere() {
         check(
             &["event: a\ndata: 1\n\ndata: 2\n\n"],
             &[("a", "1"), ("", "2")],
@@ -147,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_kept_until_there_is_another() {
+    fn an_event_id_applies_until_the_next_one() {
         let mut parser = Parser::default();
         parser
             .lines
@@ -164,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_in_many_pieces_is_searched_once() {
+    fn a_long_line_in_many_pieces_is_scanned_once() {
         let mut parser = Parser::default();
         parser.lines.push(b"data: ");
         let piece = vec![b'x'; 1 << 10];
@@ -179,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_data_are_joined_and_keep_alives_are_nothing() {
+    fn data_lines_are_joined_and_keep_alives_are_skipped() {
         check(&["data: 1\ndata:  2\n\n"], &[("", "1\n 2")]);
         check(&[": ping\n\n", "retry: 3\n\n", "data\n\n"], &[("", "")]);
     }

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_one_segment_whatever_it_is_made_of() {
+    fn an_id_is_encoded_as_one_segment() {
         check("build-1", "/v1/sessions/build-1/exec");
         check("../x", "/v1/sessions/..%2Fx/exec");
         check("..", "/v1/sessions/%2E%2E/exec");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_keeps_its_slashes_and_nothing_climbs() {
+    fn a_path_keeps_its_slashes_and_encodes_dot_segments() {
         let target = Target::new("/files").path("a b/../c?.txt");
         assert_eq!(target.as_str(), "/files/a%20b/%2E%2E/c%3F.txt");
     }

@@ -8,7 +8,7 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::connect::{Stream, connect};
 use super::target::Target;
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, Result};
 
 /// A relayed line may be as long as the daemon keeps lines.
 const MAX_MESSAGE_BYTES: usize = 80 << 20;
@@ -16,12 +16,12 @@ const MAX_MESSAGE_BYTES: usize = 80 << 20;
 pub(crate) type Socket = WebSocketStream<Stream>;
 
 impl Client {
-    pub(crate) async fn websocket(&self, target: &Target) -> Result<Socket, ClientError> {
+    pub(crate) async fn websocket(&self, target: &Target) -> Result<Socket> {
         let operation = target.operation(&Method::GET);
         let mut request = self
             .url("ws", target)
             .into_client_request()
-            .map_err(|error| ClientError::unexpected(&operation, error.to_string()))?;
+            .map_err(|error| ClientError::unexpected(&operation, error))?;
         request.headers_mut().extend(self.headers());
         let stream = connect(&self.endpoint)
             .await

@@ -7,7 +7,7 @@ use boxwood_api::{
 
 use super::session;
 use crate::http::target::Target;
-use crate::{Client, ClientError};
+use crate::{Client, Result};
 
 fn tool(id: &SessionId, name: &'static str) -> Target {
     session(id).fixed("files").fixed(name)
@@ -15,11 +15,7 @@ fn tool(id: &SessionId, name: &'static str) -> Target {
 
 impl Client {
     /// Reads lines of a text file, or lists a directory.
-    pub async fn read_text(
-        &self,
-        id: &SessionId,
-        request: &ReadTextRequest,
-    ) -> Result<TextSlice, ClientError> {
+    pub async fn read_text(&self, id: &SessionId, request: &ReadTextRequest) -> Result<TextSlice> {
         self.post(&tool(id, "read"), request).await
     }
 
@@ -28,34 +24,22 @@ impl Client {
         &self,
         id: &SessionId,
         request: &WriteTextRequest,
-    ) -> Result<WrittenText, ClientError> {
+    ) -> Result<WrittenText> {
         self.post(&tool(id, "write"), request).await
     }
 
     /// Replaces an exact text in a file.
-    pub async fn edit_text(
-        &self,
-        id: &SessionId,
-        request: &EditTextRequest,
-    ) -> Result<EditedText, ClientError> {
+    pub async fn edit_text(&self, id: &SessionId, request: &EditTextRequest) -> Result<EditedText> {
         self.post(&tool(id, "edit"), request).await
     }
 
     /// Finds files by a glob pattern.
-    pub async fn glob(
-        &self,
-        id: &SessionId,
-        request: &GlobRequest,
-    ) -> Result<GlobMatches, ClientError> {
+    pub async fn glob(&self, id: &SessionId, request: &GlobRequest) -> Result<GlobMatches> {
         self.post(&tool(id, "glob"), request).await
     }
 
     /// Finds lines by a regular expression.
-    pub async fn grep(
-        &self,
-        id: &SessionId,
-        request: &GrepRequest,
-    ) -> Result<GrepMatches, ClientError> {
+    pub async fn grep(&self, id: &SessionId, request: &GrepRequest) -> Result<GrepMatches> {
         self.post(&tool(id, "grep"), request).await
     }
 }

@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::session;
 use crate::http::target::Target;
-use crate::http::{Answer, BINARY, BodyError, Chunks, OutBody};
-use crate::{Client, ClientError};
+use crate::http::{Answer, BINARY, BodyError, OutBody};
+use crate::{Client, ClientError, Result};
 
 /// Chunk size of uploads.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -24,36 +24,26 @@ fn files(id: &SessionId) -> Target {
 }
 
 /// A file download.
-pub struct Download {
-    tag: Option<String>,
-    chunks: Chunks,
-}
+pub struct Download(Answer);
 
 impl Download {
-    pub(crate) fn new(answer: Answer) -> Self {
-        Self {
-            tag: answer.header("etag").map(str::to_owned),
-            chunks: answer.into_chunks(),
-        }
-    }
-
     /// The entity tag of the file.
     pub fn tag(&self) -> Option<&str> {
-        self.tag.as_deref()
+        self.0.header("etag")
     }
 
     /// The next chunk; `None` at the end.
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
-        self.chunks.next().await
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        self.0.chunk().await
     }
 
     /// The whole content, up to `most` bytes.
-    pub async fn whole(mut self, most: usize) -> Result<Vec<u8>, ClientError> {
+    pub async fn whole(mut self, most: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         while let Some(piece) = self.chunk().await? {
             if piece.len() > most.saturating_sub(bytes.len()) {
                 let what = format!("it is longer than {most} bytes");
-                return Err(ClientError::unexpected(&self.chunks.operation, what));
+                return Err(ClientError::unexpected(&self.0.operation, what));
             }
             bytes.extend_from_slice(&piece);
         }
@@ -72,27 +62,23 @@ pub(crate) fn streamed(reader: impl AsyncRead + Send + Unpin + 'static) -> OutBo
 }
 
 impl Client {
-    pub async fn stat_file(&self, id: &SessionId, path: &str) -> Result<FileEntry, ClientError> {
+    pub async fn stat_file(&self, id: &SessionId, path: &str) -> Result<FileEntry> {
         self.get(&files(id).fixed("stat").query("path", path)).await
     }
 
-    pub async fn list_files(&self, id: &SessionId, path: &str) -> Result<FileList, ClientError> {
+    pub async fn list_files(&self, id: &SessionId, path: &str) -> Result<FileList> {
         let target = files(id).fixed("list").query("path", path);
         // The maximum that the daemon lists.
         self.get(&target.query("limit", "10000")).await
     }
 
-    pub async fn read_file(&self, id: &SessionId, path: &str) -> Result<Download, ClientError> {
+    pub async fn read_file(&self, id: &SessionId, path: &str) -> Result<Download> {
         self.download(&files(id).query("path", path), BINARY).await
     }
 
-    pub(crate) async fn download(
-        &self,
-        target: &Target,
-        accept: &'static str,
-    ) -> Result<Download, ClientError> {
+    pub(crate) async fn download(&self, target: &Target, accept: &'static str) -> Result<Download> {
         let call = self.call(Method::GET, target).accept(accept);
-        Ok(Download::new(call.send().await?))
+        Ok(Download(call.send().await?))
     }
 
     /// At most `most` bytes starting at `from`; empty past the end of the file.
@@ -102,7 +88,7 @@ impl Client {
         path: &str,
         from: u64,
         most: u64,
-    ) -> Result<Bytes, ClientError> {
+    ) -> Result<Bytes> {
         if most == 0 {
             return Ok(Bytes::new());
         }
@@ -113,7 +99,7 @@ impl Client {
             Err(error) => Err(error),
             Ok(answer) => {
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
-                Ok(Download::new(answer).whole(most).await?.into())
+                Ok(Download(answer).whole(most).await?.into())
             }
         }
     }
@@ -125,7 +111,7 @@ impl Client {
         path: &str,
         mode: u32,
         reader: impl AsyncRead + Send + Unpin + 'static,
-    ) -> Result<FileEntry, ClientError> {
+    ) -> Result<FileEntry> {
         let target = files(id)
             .query("path", path)
             .query("mode", &format!("{mode:o}"));
@@ -134,7 +120,7 @@ impl Client {
     }
 
     /// Creates a directory and its parents; succeeds if it exists.
-    pub async fn make_directory(&self, id: &SessionId, path: &str) -> Result<(), ClientError> {
+    pub async fn make_directory(&self, id: &SessionId, path: &str) -> Result<()> {
         let request = MkdirRequest {
             path: path.to_owned(),
             parents: true,
@@ -144,7 +130,7 @@ impl Client {
     }
 
     /// Deletes a file, or a directory with its contents.
-    pub async fn remove_file(&self, id: &SessionId, path: &str) -> Result<(), ClientError> {
+    pub async fn remove_file(&self, id: &SessionId, path: &str) -> Result<()> {
         let target = files(id).query("path", path).query("recursive", "true");
         let _: DeletedFile = self.delete(&target).await?;
         Ok(())

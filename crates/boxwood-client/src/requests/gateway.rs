@@ -8,10 +8,7 @@ use hyper::{Method, StatusCode};
 use crate::http::sse::SseBody;
 use crate::http::target::Target;
 use crate::http::{Answer, Call, EVENTS, JSON, full};
-use crate::{Client, ClientError};
-
-/// Tool results can be long.
-const MAX_EVENT_BYTES: usize = 64 << 20;
+use crate::{Client, Result};
 
 /// Headers of a message. An invalid header value is an error when it is sent.
 pub type GatewayHeaders = Vec<(String, String)>;
@@ -41,7 +38,7 @@ pub struct GatewayEvent {
     pub data: String,
 }
 
-pub struct GatewayStream(SseBody);
+pub struct GatewayStream(Box<SseBody>);
 
 impl std::fmt::Debug for GatewayStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -51,7 +48,7 @@ impl std::fmt::Debug for GatewayStream {
 
 impl GatewayStream {
     /// `None` when the gateway has ended the stream. Unknown events are skipped.
-    pub async fn next(&mut self) -> Result<Option<GatewayEvent>, ClientError> {
+    pub async fn next(&mut self) -> Result<Option<GatewayEvent>> {
         while let Some(message) = self.0.next().await? {
             if matches!(message.event.as_str(), "" | "message") {
                 return Ok(Some(GatewayEvent {
@@ -76,7 +73,7 @@ impl Client {
         server: &str,
         headers: &GatewayHeaders,
         message: Bytes,
-    ) -> Result<GatewayAnswer, ClientError> {
+    ) -> Result<GatewayAnswer> {
         let call = self.gateway(Method::POST, server, headers);
         let call = call.accept("application/json, text/event-stream");
         read(call.body(JSON, full(message)).respond().await?).await
@@ -87,17 +84,13 @@ impl Client {
         &self,
         server: &str,
         headers: &GatewayHeaders,
-    ) -> Result<GatewayAnswer, ClientError> {
+    ) -> Result<GatewayAnswer> {
         let call = self.gateway(Method::GET, server, headers);
         read(call.accept(EVENTS).respond().await?).await
     }
 
     /// Deletes a session. Succeeds if there is none.
-    pub async fn gateway_delete(
-        &self,
-        server: &str,
-        headers: &GatewayHeaders,
-    ) -> Result<(), ClientError> {
+    pub async fn gateway_delete(&self, server: &str, headers: &GatewayHeaders) -> Result<()> {
         let call = self.gateway(Method::DELETE, server, headers);
         call.respond().await.map(|_| ())
     }
@@ -111,13 +104,13 @@ impl Client {
     }
 }
 
-async fn read(answer: Answer) -> Result<GatewayAnswer, ClientError> {
+async fn read(answer: Answer) -> Result<GatewayAnswer> {
     let status = answer.status();
     let is_success = (200..300).contains(&status);
     let session = answer.header("mcp-session-id").map(str::to_owned);
     let content_type = answer.header("content-type").unwrap_or_default();
     if is_success && content_type.starts_with(EVENTS) {
-        let events = GatewayStream(SseBody::new(answer).with_limit(MAX_EVENT_BYTES));
+        let events = GatewayStream(Box::new(SseBody::new(answer)));
         return Ok(GatewayAnswer::Stream { events, session });
     }
     let body = answer.whole().await?;

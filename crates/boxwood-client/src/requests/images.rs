@@ -8,7 +8,7 @@ use super::files::streamed;
 use crate::http::EVENTS;
 use crate::http::sse::SseBody;
 use crate::http::target::Target;
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, Result};
 
 const TAR: &str = "application/x-tar";
 
@@ -29,7 +29,7 @@ pub struct ImagePull(SseBody);
 
 impl ImagePull {
     /// The next event. A failed pull is an error; unknown events are skipped.
-    pub async fn next(&mut self) -> Result<PullEvent, ClientError> {
+    pub async fn next(&mut self) -> Result<PullEvent> {
         while let Some(message) = self.0.next().await? {
             let data = message.data.as_str();
             let event = match message.event.as_str() {
@@ -43,8 +43,7 @@ impl ImagePull {
                 }
                 _ => continue,
             };
-            return event
-                .map_err(|error| ClientError::unexpected(self.0.operation(), error.to_string()));
+            return event.map_err(|error| ClientError::unexpected(self.0.operation(), error));
         }
         let what = "the pull ended without a result";
         Err(ClientError::unexpected(self.0.operation(), what))
@@ -53,7 +52,7 @@ impl ImagePull {
 
 impl Client {
     /// The images of one backend, or of all.
-    pub async fn images(&self, backend: Option<&str>) -> Result<ImageList, ClientError> {
+    pub async fn images(&self, backend: Option<&str>) -> Result<ImageList> {
         self.get(&Target::new("/v1/images").maybe_query("backend", backend))
             .await
     }
@@ -64,17 +63,13 @@ impl Client {
         name: &ImageName,
         backend: Option<&str>,
         archive: impl AsyncRead + Send + Unpin + 'static,
-    ) -> Result<ImageInfo, ClientError> {
+    ) -> Result<ImageInfo> {
         let target = image(name).maybe_query("backend", backend);
         let call = self.call(Method::PUT, &target);
         call.body(TAR, streamed(archive)).json().await
     }
 
-    pub async fn pull_image(
-        &self,
-        name: &ImageName,
-        backend: Option<&str>,
-    ) -> Result<ImagePull, ClientError> {
+    pub async fn pull_image(&self, name: &ImageName, backend: Option<&str>) -> Result<ImagePull> {
         let target = image(name).fixed("pull").maybe_query("backend", backend);
         let call = self.call(Method::POST, &target).accept(EVENTS);
         Ok(ImagePull(SseBody::new(call.send().await?)))
@@ -84,7 +79,7 @@ impl Client {
         &self,
         name: &ImageName,
         backend: Option<&str>,
-    ) -> Result<DeletedImage, ClientError> {
+    ) -> Result<DeletedImage> {
         self.delete(&image(name).maybe_query("backend", backend))
             .await
     }

@@ -1,16 +1,16 @@
 //! Hosted MCP servers.
 
 use boxwood_api::{
-    CallMcpToolRequest, EditMcpServerRequest, ImportMcpRequest, ImportedMcp, McpErrorBody, McpLogs,
-    McpPhase, McpProgress, McpServerInfo, McpServerList, McpServerName, McpServerSpec,
-    McpTestResult, McpToolInfo, RemovedMcpServer,
+    CallMcpToolRequest, EditMcpServerRequest, ImportMcpRequest, ImportedMcp, McpLogs, McpProgress,
+    McpServerInfo, McpServerList, McpServerName, McpServerSpec, McpTestResult, McpToolInfo,
+    RemovedMcpServer,
 };
 use hyper::Method;
 use serde_json::Value;
 
 use crate::http::target::Target;
-use crate::http::{Answer, Call, Chunks, Lines};
-use crate::{Client, ClientError};
+use crate::http::{Answer, Call, Lines};
+use crate::{Client, ClientError, Result};
 
 const NDJSON: &str = "application/x-ndjson";
 
@@ -25,22 +25,6 @@ fn server(name: &McpServerName) -> Target {
     servers().segment(name.as_str())
 }
 
-/// A failed tool call.
-#[derive(Debug, thiserror::Error)]
-#[error("the tool could not be called")]
-pub struct McpCallError {
-    #[source]
-    pub error: ClientError,
-    /// The phase in which the server failed.
-    pub phase: Option<McpPhase>,
-}
-
-impl From<ClientError> for McpCallError {
-    fn from(error: ClientError) -> Self {
-        Self { error, phase: None }
-    }
-}
-
 /// The server to test in a temporary box.
 #[derive(Clone, Copy, Debug)]
 pub enum McpTest<'a> {
@@ -51,20 +35,20 @@ pub enum McpTest<'a> {
 
 /// Progress of a server. Dropping it does not affect the server, but ends a test.
 pub struct McpProgressStream {
-    chunks: Chunks,
+    answer: Answer,
     lines: Lines,
 }
 
 impl McpProgressStream {
     fn new(answer: Answer) -> Self {
         Self {
-            chunks: answer.into_chunks(),
+            answer,
             lines: Lines::default(),
         }
     }
 
     /// The next event; `None` after the last. Unknown kinds are skipped.
-    pub async fn next(&mut self) -> Result<Option<McpProgress>, ClientError> {
+    pub async fn next(&mut self) -> Result<Option<McpProgress>> {
         loop {
             while let Some(line) = self.lines.next() {
                 if let Ok(progress) = serde_json::from_slice(&line) {
@@ -73,9 +57,9 @@ impl McpProgressStream {
             }
             if self.lines.len() > MAX_LINE_BYTES {
                 let what = "a line is too long";
-                return Err(ClientError::unexpected(&self.chunks.operation, what));
+                return Err(ClientError::unexpected(&self.answer.operation, what));
             }
-            let Some(bytes) = self.chunks.next().await? else {
+            let Some(bytes) = self.answer.chunk().await? else {
                 return Ok(None);
             };
             self.lines.push(&bytes);
@@ -85,22 +69,22 @@ impl McpProgressStream {
 
 impl Client {
     /// Without tools; [`Client::mcp_server`] includes them.
-    pub async fn mcp_servers(&self) -> Result<Vec<McpServerInfo>, ClientError> {
+    pub async fn mcp_servers(&self) -> Result<Vec<McpServerInfo>> {
         let list: McpServerList = self.get(&servers()).await?;
         Ok(list.servers)
     }
 
-    pub async fn mcp_server(&self, name: &McpServerName) -> Result<McpServerInfo, ClientError> {
+    pub async fn mcp_server(&self, name: &McpServerName) -> Result<McpServerInfo> {
         self.get(&server(name)).await
     }
 
     /// Returns once it is stored; it is then starting.
-    pub async fn add_mcp_server(&self, spec: &McpServerSpec) -> Result<McpServerInfo, ClientError> {
+    pub async fn add_mcp_server(&self, spec: &McpServerSpec) -> Result<McpServerInfo> {
         self.post(&servers(), spec).await
     }
 
     /// Replaces the server of that name, if it exists.
-    pub async fn put_mcp_server(&self, spec: &McpServerSpec) -> Result<McpServerInfo, ClientError> {
+    pub async fn put_mcp_server(&self, spec: &McpServerSpec) -> Result<McpServerInfo> {
         let call = self.call(Method::PUT, &server(&spec.name));
         call.serialize(spec).json().await
     }
@@ -109,38 +93,26 @@ impl Client {
         &self,
         name: &McpServerName,
         edit: &EditMcpServerRequest,
-    ) -> Result<McpServerInfo, ClientError> {
+    ) -> Result<McpServerInfo> {
         let call = self.call(Method::PATCH, &server(name));
         call.serialize(edit).json().await
     }
 
-    pub async fn remove_mcp_server(
-        &self,
-        name: &McpServerName,
-    ) -> Result<RemovedMcpServer, ClientError> {
+    pub async fn remove_mcp_server(&self, name: &McpServerName) -> Result<RemovedMcpServer> {
         self.delete(&server(name)).await
     }
 
-    pub async fn import_mcp_servers(
-        &self,
-        request: &ImportMcpRequest,
-    ) -> Result<ImportedMcp, ClientError> {
+    pub async fn import_mcp_servers(&self, request: &ImportMcpRequest) -> Result<ImportedMcp> {
         self.post(&Target::new("/v1/mcp/import"), request).await
     }
 
     /// Returns once it is starting.
-    pub async fn start_mcp_server(
-        &self,
-        name: &McpServerName,
-    ) -> Result<McpServerInfo, ClientError> {
+    pub async fn start_mcp_server(&self, name: &McpServerName) -> Result<McpServerInfo> {
         let target = server(name).fixed("start");
         self.call(Method::POST, &target).json().await
     }
 
-    pub async fn stop_mcp_server(
-        &self,
-        name: &McpServerName,
-    ) -> Result<McpServerInfo, ClientError> {
+    pub async fn stop_mcp_server(&self, name: &McpServerName) -> Result<McpServerInfo> {
         let target = server(name).fixed("stop");
         self.call(Method::POST, &target).json().await
     }
@@ -150,18 +122,18 @@ impl Client {
         &self,
         name: &McpServerName,
         reinstall: bool,
-    ) -> Result<McpServerInfo, ClientError> {
+    ) -> Result<McpServerInfo> {
         let target = server(name).fixed("restart");
         let target = target.maybe_query("reinstall", reinstall.then_some("true"));
         self.call(Method::POST, &target).json().await
     }
 
-    pub async fn mcp_logs(&self, name: &McpServerName) -> Result<McpLogs, ClientError> {
+    pub async fn mcp_logs(&self, name: &McpServerName) -> Result<McpLogs> {
         self.get(&server(name).fixed("logs")).await
     }
 
     /// As of the last `tools/list`.
-    pub async fn mcp_tools(&self, name: &McpServerName) -> Result<Vec<McpToolInfo>, ClientError> {
+    pub async fn mcp_tools(&self, name: &McpServerName) -> Result<Vec<McpToolInfo>> {
         self.get(&server(name).fixed("tools")).await
     }
 
@@ -171,42 +143,24 @@ impl Client {
         name: &McpServerName,
         tool: &str,
         request: &CallMcpToolRequest,
-    ) -> Result<Value, McpCallError> {
+    ) -> Result<Value> {
         let target = server(name).fixed("tools").segment(tool);
-        let call = self.call(Method::POST, &target).serialize(request);
-        let answer = call.respond().await?;
-        let status = answer.status();
-        if status < 400 {
-            return Ok(answer.json().await?);
-        }
-        let operation = answer.operation.clone();
-        let bytes = answer.whole().await?;
-        let body = serde_json::from_slice::<McpErrorBody>(&bytes);
-        Err(McpCallError {
-            error: ClientError::from_answer(&operation, status, &bytes),
-            phase: body.ok().and_then(|body| body.error.phase),
-        })
+        self.post(&target, request).await
     }
 
     /// The phases of the last start so far, then further ones as they occur.
-    pub async fn mcp_progress(
-        &self,
-        name: &McpServerName,
-    ) -> Result<McpProgressStream, ClientError> {
+    pub async fn mcp_progress(&self, name: &McpServerName) -> Result<McpProgressStream> {
         let call = self.call(Method::GET, &server(name).fixed("progress"));
         Ok(McpProgressStream::new(call.accept(NDJSON).send().await?))
     }
 
     /// Tests a server in a temporary box.
-    pub async fn test_mcp_server(&self, test: McpTest<'_>) -> Result<McpTestResult, ClientError> {
+    pub async fn test_mcp_server(&self, test: McpTest<'_>) -> Result<McpTestResult> {
         self.mcp_test(test).json().await
     }
 
     /// The same with progress events.
-    pub async fn follow_mcp_test(
-        &self,
-        test: McpTest<'_>,
-    ) -> Result<McpProgressStream, ClientError> {
+    pub async fn follow_mcp_test(&self, test: McpTest<'_>) -> Result<McpProgressStream> {
         let call = self.mcp_test(test).accept(NDJSON);
         Ok(McpProgressStream::new(call.send().await?))
     }

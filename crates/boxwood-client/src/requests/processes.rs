@@ -7,7 +7,7 @@ use boxwood_api::{
 
 use super::session;
 use crate::http::target::Target;
-use crate::{Client, ClientError};
+use crate::{Client, Result};
 
 pub(crate) fn process(id: &SessionId, process: &ProcessId) -> Target {
     session(id)
@@ -16,32 +16,20 @@ pub(crate) fn process(id: &SessionId, process: &ProcessId) -> Target {
 }
 
 impl Client {
-    pub async fn processes(&self, id: &SessionId) -> Result<Vec<ProcessInfo>, ClientError> {
+    pub async fn processes(&self, id: &SessionId) -> Result<Vec<ProcessInfo>> {
         self.get(&session(id).fixed("processes")).await
     }
 
-    pub async fn process(
-        &self,
-        id: &SessionId,
-        process_id: &ProcessId,
-    ) -> Result<ProcessInfo, ClientError> {
+    pub async fn process(&self, id: &SessionId, process_id: &ProcessId) -> Result<ProcessInfo> {
         self.get(&process(id, process_id)).await
     }
 
-    pub async fn start_process(
-        &self,
-        id: &SessionId,
-        spec: &ProcessSpec,
-    ) -> Result<ProcessInfo, ClientError> {
+    pub async fn start_process(&self, id: &SessionId, spec: &ProcessSpec) -> Result<ProcessInfo> {
         self.post(&session(id).fixed("managed-process"), spec).await
     }
 
     /// Closes stdin, then sends SIGTERM, then SIGKILL; returns when it has exited.
-    pub async fn stop_process(
-        &self,
-        id: &SessionId,
-        process_id: &ProcessId,
-    ) -> Result<(), ClientError> {
+    pub async fn stop_process(&self, id: &SessionId, process_id: &ProcessId) -> Result<()> {
         let _: StoppedProcess = self.delete(&process(id, process_id)).await?;
         Ok(())
     }
@@ -51,7 +39,7 @@ impl Client {
         &self,
         id: &SessionId,
         process_id: &ProcessId,
-    ) -> Result<ProcessLogs, ClientError> {
+    ) -> Result<ProcessLogs> {
         self.get(&process(id, process_id).fixed("logs")).await
     }
 
@@ -60,7 +48,7 @@ impl Client {
         id: &SessionId,
         process_id: &ProcessId,
         signal: Signal,
-    ) -> Result<(), ClientError> {
+    ) -> Result<()> {
         let target = process(id, process_id).fixed("signal");
         let _: SignalledProcess = self.post(&target, &SignalRequest { signal }).await?;
         Ok(())

@@ -10,7 +10,7 @@ use hyper::Method;
 use super::session;
 use crate::http::target::Target;
 use crate::http::{BINARY, full};
-use crate::{Client, ClientError, Download};
+use crate::{Client, Download, Result};
 
 const ZIP: &str = "application/zip";
 
@@ -52,11 +52,11 @@ impl SkillArchive {
 }
 
 impl Client {
-    pub async fn skills(&self) -> Result<SkillList, ClientError> {
+    pub async fn skills(&self) -> Result<SkillList> {
         self.get(&Target::new("/v1/skills")).await
     }
 
-    pub async fn skill(&self, name: &str) -> Result<SkillDetail, ClientError> {
+    pub async fn skill(&self, name: &str) -> Result<SkillDetail> {
         self.get(&skill(name)).await
     }
 
@@ -65,12 +65,12 @@ impl Client {
         &self,
         id: &SessionId,
         request: &RegisterSkillRequest,
-    ) -> Result<SkillDetail, ClientError> {
+    ) -> Result<SkillDetail> {
         let target = session(id).fixed("files").fixed("register_skill");
         self.post(&target, request).await
     }
 
-    pub async fn delete_skill(&self, name: &str) -> Result<DeletedSkill, ClientError> {
+    pub async fn delete_skill(&self, name: &str) -> Result<DeletedSkill> {
         self.delete(&skill(name)).await
     }
 
@@ -80,7 +80,7 @@ impl Client {
         name: &str,
         path: &str,
         include_hidden: bool,
-    ) -> Result<SkillFileList, ClientError> {
+    ) -> Result<SkillFileList> {
         let target = skill(name)
             .fixed("files")
             .query("path", path)
@@ -90,7 +90,7 @@ impl Client {
         self.get(&target).await
     }
 
-    pub async fn read_skill_file(&self, name: &str, path: &str) -> Result<Download, ClientError> {
+    pub async fn read_skill_file(&self, name: &str, path: &str) -> Result<Download> {
         self.download(&file(name, path), BINARY).await
     }
 
@@ -101,7 +101,7 @@ impl Client {
         path: &str,
         contents: impl Into<Bytes>,
         unless_changed_since: Option<&str>,
-    ) -> Result<WrittenSkillFile, ClientError> {
+    ) -> Result<WrittenSkillFile> {
         let mut call = self.call(Method::PUT, &file(name, path));
         if let Some(tag) = unless_changed_since {
             call = call.header("if-match", tag);
@@ -110,26 +110,22 @@ impl Client {
     }
 
     /// Lists the skills in an archive without installing them.
-    pub async fn preview_skills(&self, archive: &SkillArchive) -> Result<SkillIntake, ClientError> {
+    pub async fn preview_skills(&self, archive: &SkillArchive) -> Result<SkillIntake> {
         let target = archive.target().query("preview", "true");
         self.send_archive(&target, archive).await
     }
 
-    pub async fn install_skills(&self, archive: &SkillArchive) -> Result<SkillIntake, ClientError> {
+    pub async fn install_skills(&self, archive: &SkillArchive) -> Result<SkillIntake> {
         self.send_archive(&archive.target(), archive).await
     }
 
-    async fn send_archive(
-        &self,
-        target: &Target,
-        archive: &SkillArchive,
-    ) -> Result<SkillIntake, ClientError> {
+    async fn send_archive(&self, target: &Target, archive: &SkillArchive) -> Result<SkillIntake> {
         let call = self.call(Method::POST, target);
         call.body(ZIP, full(archive.bytes.clone())).json().await
     }
 
     /// The package as a zip archive.
-    pub async fn export_skill(&self, name: &str) -> Result<Download, ClientError> {
+    pub async fn export_skill(&self, name: &str) -> Result<Download> {
         self.download(&skill(name).fixed("export"), ZIP).await
     }
 }
@@ -139,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_says_what_is_wanted_of_it() {
+    fn the_target_of_an_archive_has_its_parameters() {
         let archive = SkillArchive {
             filename: "my skills.zip".to_owned(),
             source_paths: vec!["a".to_owned(), "b/c".to_owned()],

@@ -11,13 +11,14 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio_tungstenite::tungstenite::Message;
 
+use super::connection::start;
 use super::{
-    Event, Incoming, Joined, Protocol, Receiver, Sender, Since, join, parse, refused, start,
+    Incoming, Joined, LiveEvent, LiveReceiver, LiveSender, Protocol, Since, join, parse, refused,
     text_frame,
 };
 use crate::http::target::Target;
 use crate::requests::processes::process;
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, Result};
 
 const OPERATION: &str = "attach";
 
@@ -29,38 +30,9 @@ pub struct Attached {
     pub receiver: AttachedReceiver,
 }
 
-pub struct AttachedSender(Sender);
-
-pub struct AttachedReceiver(Receiver<ProcessExit>);
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum AttachedEvent {
-    Stdout(Bytes),
-    /// The last event.
-    Exited(ProcessExit),
-}
-
-impl AttachedSender {
-    /// Waits while the process does not read. No newline is added.
-    pub async fn stdin(&mut self, bytes: Bytes) -> Result<(), ClientError> {
-        self.0.input(bytes).await
-    }
-
-    /// Detaches and waits until the daemon has been notified. The process keeps running.
-    pub async fn detach(&mut self) {
-        self.0.leave(false).await;
-    }
-}
-
-impl AttachedReceiver {
-    /// Returns nothing after [`AttachedEvent::Exited`].
-    pub async fn next(&mut self) -> Result<AttachedEvent, ClientError> {
-        Ok(match self.0.next().await? {
-            Event::Output { bytes, .. } => AttachedEvent::Stdout(bytes),
-            Event::End(exit) => AttachedEvent::Exited(exit),
-        })
-    }
-}
+pub type AttachedEvent = LiveEvent<ProcessExit>;
+pub type AttachedSender = LiveSender<ProcessExit>;
+pub type AttachedReceiver = LiveReceiver<ProcessExit>;
 
 /// Frames of the relay.
 struct AttachProtocol {
@@ -94,7 +66,7 @@ impl Protocol for AttachProtocol {
         self.target(Since::Offset(stdout))
     }
 
-    fn text(&self, text: &str) -> Result<Incoming<ProcessExit>, ClientError> {
+    fn text(&self, text: &str) -> Result<Incoming<ProcessExit>> {
         Ok(match parse(OPERATION, text)? {
             RelayNews::Joined {
                 stdout,
@@ -116,7 +88,7 @@ impl Protocol for AttachProtocol {
         })
     }
 
-    fn binary(&self, frame: Bytes) -> Result<(usize, Bytes), ClientError> {
+    fn binary(&self, frame: Bytes) -> Result<(usize, Bytes)> {
         Ok((0, frame))
     }
 
@@ -141,7 +113,7 @@ impl Client {
         id: &SessionId,
         process: &ProcessId,
         since: Since,
-    ) -> Result<Attached, ClientError> {
+    ) -> Result<Attached> {
         // The next daemon must not attach to another box with the same session id.
         let incarnation = self.session(id).await?.session.incarnation;
         let client = self.of_incarnation(incarnation);
@@ -155,8 +127,8 @@ impl Client {
         let (sender, receiver) = start(client, protocol, socket, joined);
         Ok(Attached {
             stdout: joined.read[0],
-            sender: AttachedSender(sender),
-            receiver: AttachedReceiver(receiver),
+            sender,
+            receiver,
         })
     }
 }
@@ -174,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_of_the_same_name_is_noticed() {
+    fn a_replaced_process_is_detected() {
         let protocol = protocol();
         let first = r#"{"stdout":7,"stdin":3,"started_at":"2026-06-09T11:30:17Z"}"#;
         let joined = Joined {
@@ -195,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_goes_on_where_it_was() {
+    fn an_attachment_resumes_at_the_last_offset() {
         assert_eq!(
             protocol().resume_target([9, 0]).as_str(),
             "/v1/sessions/s/managed-process/default/ws?since=9"

@@ -1,5 +1,6 @@
 //! The task behind a resumable connection.
 
+use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,11 +11,17 @@ use tokio::sync::{Notify, mpsc};
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
 use super::unacknowledged::Unacknowledged;
-use super::{Control, Event, Incoming, Input, Joined, Protocol, join};
+use super::{
+    Control, Incoming, Input, Joined, LiveEvent, LiveReceiver, LiveSender, Protocol, join,
+};
 use crate::http::backoff::{Backoff, is_transient};
 use crate::http::websocket::Socket;
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, Result};
 
+/// Pieces of output. A full queue stops reading from the socket, and thereby the program.
+const OUTPUT_QUEUE: usize = 16;
+/// Pieces of input. A full queue stops the caller.
+const INPUT_QUEUE: usize = 4;
 /// Bytes of output between two acknowledgements, far below the size of the daemon's buffer.
 const ACK_EVERY: u64 = 64 * 1024;
 /// The daemon closes a connection after 40 s of silence, also if the caller does not read its output.
@@ -24,9 +31,9 @@ const SUCCEEDED: u16 = 4409;
 /// For sending the stop message.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(super) struct Queues {
-    pub(super) input: mpsc::Receiver<Input>,
-    pub(super) control: mpsc::Receiver<Control>,
+struct Queues {
+    input: mpsc::Receiver<Input>,
+    control: mpsc::Receiver<Control>,
 }
 
 struct State {
@@ -39,49 +46,51 @@ struct State {
     complaint: Option<ClientError>,
 }
 
-/// Why a connection ended.
-enum Over {
-    /// The last event has been passed on.
-    Ended,
-    Lost(ClientError),
-    /// The caller needs it no longer.
-    Left {
-        with_stop: bool,
-    },
-}
-
-pub(super) struct Connection<P: Protocol> {
+struct Connection<P: Protocol> {
     client: Client,
     protocol: P,
-    events: mpsc::Sender<Result<Event<P::End>, ClientError>>,
+    events: mpsc::Sender<Result<LiveEvent<P::End>>>,
     state: Mutex<State>,
     /// Wakes the writer: there is room for input, or output to acknowledge.
     changed: Notify,
 }
 
-impl<P: Protocol> Connection<P> {
-    pub(super) fn new(
-        client: Client,
-        protocol: P,
-        events: mpsc::Sender<Result<Event<P::End>, ClientError>>,
-        Joined { read, stdin }: Joined,
-    ) -> Self {
-        Self {
-            client,
-            protocol,
-            events,
-            state: Mutex::new(State {
-                read,
-                acknowledged: read,
-                unsent: stdin.map(Unacknowledged::new),
-                closed: false,
-                complaint: None,
-            }),
-            changed: Notify::new(),
-        }
-    }
+/// Starts the task for a connection on which output may follow at once.
+pub(super) fn start<P: Protocol>(
+    client: Client,
+    protocol: P,
+    socket: Socket,
+    Joined { read, stdin }: Joined,
+) -> (LiveSender<P::End>, LiveReceiver<P::End>) {
+    let (inputs, input) = mpsc::channel(INPUT_QUEUE);
+    let (controls, control) = mpsc::channel(INPUT_QUEUE);
+    let (sender, events) = mpsc::channel(OUTPUT_QUEUE);
+    let connection = Connection {
+        client,
+        protocol,
+        events: sender,
+        state: Mutex::new(State {
+            read,
+            acknowledged: read,
+            unsent: stdin.map(Unacknowledged::new),
+            closed: false,
+            complaint: None,
+        }),
+        changed: Notify::new(),
+    };
+    tokio::spawn(connection.run(socket, Queues { input, control }));
+    let operation = P::OPERATION;
+    let sender = LiveSender {
+        operation,
+        inputs,
+        controls,
+        end: PhantomData,
+    };
+    (sender, LiveReceiver { operation, events })
+}
 
-    pub(super) async fn run(self, mut socket: Socket, mut queues: Queues) {
+impl<P: Protocol> Connection<P> {
+    async fn run(self, mut socket: Socket, mut queues: Queues) {
         while let Some(lost) = self.exchange(socket, &mut queues).await {
             match self.reconnect(lost).await {
                 Ok(again) => socket = again,
@@ -102,15 +111,10 @@ impl<P: Protocol> Connection<P> {
     /// Uses one connection until it ends. Returns an error if it was lost.
     async fn exchange(&self, socket: Socket, queues: &mut Queues) -> Option<ClientError> {
         let (mut sink, mut stream) = socket.split();
-        let over = tokio::select! {
-            over = self.listen(&mut stream) => over,
-            with_stop = self.send(&mut sink, queues) => Over::Left { with_stop },
-            () = self.events.closed() => Over::Left { with_stop: true },
-        };
-        let with_stop = match over {
-            Over::Ended => return None,
-            Over::Lost(error) => return Some(error),
-            Over::Left { with_stop } => with_stop,
+        let with_stop = tokio::select! {
+            lost = self.listen(&mut stream) => return lost,
+            with_stop = self.send(&mut sink, queues) => with_stop,
+            () = self.events.closed() => true,
         };
         let close = async {
             if let Some(stop) = self.protocol.stop_message().filter(|_| with_stop) {
@@ -126,24 +130,29 @@ impl<P: Protocol> Connection<P> {
         None
     }
 
-    async fn listen(&self, stream: &mut SplitStream<Socket>) -> Over {
+    /// Passes on events until the last one, or until the connection is lost.
+    async fn listen(&self, stream: &mut SplitStream<Socket>) -> Option<ClientError> {
         loop {
             // Reserved before the frame is read, so that no frame that was read is held back here.
             let Ok(room) = self.events.reserve().await else {
-                return Over::Left { with_stop: true };
+                // The caller has dropped the receiver, which `exchange` detects.
+                return std::future::pending().await;
             };
-            let lost = |why: &str| Over::Lost(ClientError::lost(P::OPERATION, why));
+            let lost = |why: &str| Some(ClientError::lost(P::OPERATION, why));
             let event = match stream.next().await {
                 Some(Ok(Message::Binary(frame))) => {
                     self.protocol.binary(frame).map(|(channel, bytes)| {
                         self.count(channel, bytes.len());
-                        Some(Event::Output { channel, bytes })
+                        Some(match channel {
+                            0 => LiveEvent::Stdout(bytes),
+                            _ => LiveEvent::Stderr(bytes),
+                        })
                     })
                 }
                 Some(Ok(Message::Text(text))) => {
                     let incoming = self.protocol.text(&text);
                     let end = incoming.and_then(|incoming| self.receive(incoming));
-                    end.map(|end| end.map(Event::End))
+                    end.map(|end| end.map(LiveEvent::Exit))
                 }
                 Some(Ok(Message::Close(Some(frame)))) if u16::from(frame.code) == SUCCEEDED => {
                     let lost = || ClientError::lost(P::OPERATION, frame.reason.to_string());
@@ -154,21 +163,21 @@ impl<P: Protocol> Connection<P> {
                 }
                 Some(Ok(Message::Close(_))) => return lost("the daemon closed the connection"),
                 Some(Ok(_)) => continue,
-                Some(Err(error)) => return Over::Lost(ClientError::lost(P::OPERATION, error)),
+                Some(Err(error)) => return Some(ClientError::lost(P::OPERATION, error)),
                 None => return lost("the connection ended"),
             };
-            let is_last = !matches!(event, Ok(None | Some(Event::Output { .. })));
+            let is_last = matches!(event, Err(_) | Ok(Some(LiveEvent::Exit(_))));
             if let Some(event) = event.transpose() {
                 room.send(event);
             }
             if is_last {
-                return Over::Ended;
+                return None;
             }
         }
     }
 
     /// Returns how the program ended, if it has.
-    fn receive(&self, incoming: Incoming<P::End>) -> Result<Option<P::End>, ClientError> {
+    fn receive(&self, incoming: Incoming<P::End>) -> Result<Option<P::End>> {
         match incoming {
             Incoming::Joined(_) => {
                 let what = "a second frame says where the output starts";
@@ -187,7 +196,7 @@ impl<P: Protocol> Connection<P> {
         Ok(None)
     }
 
-    fn accepted(&self, stdin: u64) -> Result<(), ClientError> {
+    fn accepted(&self, stdin: u64) -> Result<()> {
         if let Some(unsent) = &mut self.state().unsent {
             unsent.accept(stdin).map_err(|_| {
                 let what = "the daemon has lost input that was accepted";
@@ -289,7 +298,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Connects to the same program again.
-    async fn reconnect(&self, mut lost: ClientError) -> Result<Socket, ClientError> {
+    async fn reconnect(&self, mut lost: ClientError) -> Result<Socket> {
         let mut backoff = Backoff::new();
         loop {
             let joined = tokio::select! {
@@ -306,7 +315,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    async fn join(&self) -> Result<Socket, ClientError> {
+    async fn join(&self) -> Result<Socket> {
         let read = self.state().read;
         let target = self.protocol.resume_target(read);
         let mut socket = self.client.websocket(&target).await?;

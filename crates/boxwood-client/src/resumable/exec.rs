@@ -10,14 +10,15 @@ use bytes::Bytes;
 use futures_util::SinkExt as _;
 use tokio_tungstenite::tungstenite::Message;
 
+use super::connection::start;
 use super::{
-    Event, Incoming, Joined, Protocol, Receiver, Sender, Since, first_text, join, parse, refused,
-    start, text_frame,
+    Control, Incoming, Input, Joined, LiveReceiver, LiveSender, Protocol, Since, first_text, join,
+    parse, refused, text_frame,
 };
 use crate::http::target::Target;
 use crate::http::websocket::Socket;
 use crate::requests::{exec, session};
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, Result};
 
 const OPERATION: &str = "exec";
 
@@ -48,35 +49,18 @@ pub struct LiveExec {
     pub receiver: LiveReceiver,
 }
 
-pub struct LiveSender(Sender);
-
-pub struct LiveReceiver(Receiver<ExecExit>);
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum LiveEvent {
-    Stdout(Bytes),
-    Stderr(Bytes),
-    /// The last event.
-    Exit(ExecExit),
-}
-
 impl LiveSender {
-    /// Waits while the command does not read.
-    pub async fn stdin(&mut self, bytes: Bytes) -> Result<(), ClientError> {
-        self.0.input(bytes).await
-    }
-
     /// Closes stdin.
-    pub async fn close_stdin(&mut self) -> Result<(), ClientError> {
-        self.0.close_input().await
+    pub async fn close_stdin(&mut self) -> Result<()> {
+        self.queue(&self.inputs, Input::Close).await
     }
 
     /// Does not wait for pending input.
-    pub async fn signal(&mut self, signal: Signal) -> Result<(), ClientError> {
+    pub async fn signal(&mut self, signal: Signal) -> Result<()> {
         self.frame(&ExecInput::Signal { signal }).await
     }
 
-    pub async fn resize(&mut self, size: TtySize) -> Result<(), ClientError> {
+    pub async fn resize(&mut self, size: TtySize) -> Result<()> {
         self.frame(&ExecInput::Resize {
             rows: size.rows,
             cols: size.cols,
@@ -87,27 +71,12 @@ impl LiveSender {
     /// Kills the command and waits until the daemon has been notified. Dropping the receiver does
     /// the same, but only while the runtime keeps running.
     pub async fn stop(&mut self) {
-        self.0.leave(true).await;
+        self.leave(true).await;
     }
 
-    /// Detaches from the command without stopping it. The receiver may still have output.
-    pub async fn detach(&mut self) {
-        self.0.leave(false).await;
-    }
-
-    async fn frame(&mut self, frame: &ExecInput) -> Result<(), ClientError> {
-        self.0.frame(text_frame(frame)).await
-    }
-}
-
-impl LiveReceiver {
-    /// The next event. Returns nothing after [`LiveEvent::Exit`].
-    pub async fn next(&mut self) -> Result<LiveEvent, ClientError> {
-        Ok(match self.0.next().await? {
-            Event::Output { channel: 0, bytes } => LiveEvent::Stdout(bytes),
-            Event::Output { bytes, .. } => LiveEvent::Stderr(bytes),
-            Event::End(exit) => LiveEvent::Exit(exit),
-        })
+    async fn frame(&mut self, frame: &ExecInput) -> Result<()> {
+        let frame = Control::Frame(text_frame(frame));
+        self.queue(&self.controls, frame).await
     }
 }
 
@@ -118,11 +87,11 @@ struct ExecProtocol {
 }
 
 impl ExecProtocol {
-    fn target(&self, stdout: &str, stderr: &str) -> Target {
+    fn target(&self, stdout: Since, stderr: Since) -> Target {
         exec(&self.session, self.exec_id)
             .fixed("ws")
-            .query("stdout", stdout)
-            .query("stderr", stderr)
+            .query("stdout", &stdout.to_string())
+            .query("stderr", &stderr.to_string())
     }
 }
 
@@ -131,10 +100,10 @@ impl Protocol for ExecProtocol {
     const OPERATION: &'static str = OPERATION;
 
     fn resume_target(&self, [stdout, stderr]: [u64; 2]) -> Target {
-        self.target(&stdout.to_string(), &stderr.to_string())
+        self.target(Since::Offset(stdout), Since::Offset(stderr))
     }
 
-    fn text(&self, text: &str) -> Result<Incoming<ExecExit>, ClientError> {
+    fn text(&self, text: &str) -> Result<Incoming<ExecExit>> {
         Ok(match parse(OPERATION, text)? {
             ExecOutput::Resumed {
                 stdout,
@@ -158,7 +127,7 @@ impl Protocol for ExecProtocol {
         })
     }
 
-    fn binary(&self, frame: Bytes) -> Result<(usize, Bytes), ClientError> {
+    fn binary(&self, frame: Bytes) -> Result<(usize, Bytes)> {
         match frame.first() {
             Some(&STDOUT_CHANNEL) => Ok((0, frame.slice(1..))),
             Some(&STDERR_CHANNEL) => Ok((1, frame.slice(1..))),
@@ -189,11 +158,7 @@ impl Protocol for ExecProtocol {
 
 impl Client {
     /// Starts a command and returns once it runs. Creates the session if needed.
-    pub async fn live_exec(
-        &self,
-        id: &SessionId,
-        request: LiveRequest,
-    ) -> Result<LiveExec, ClientError> {
+    pub async fn live_exec(&self, id: &SessionId, request: LiveRequest) -> Result<LiveExec> {
         let target = session(id).fixed("exec").fixed("ws");
         let mut socket = self.websocket(&target).await?;
         let frame = ExecInput::Start {
@@ -229,10 +194,7 @@ impl Client {
                 })
             }
             ExecOutput::Error { error } => Err(refused(error)),
-            ExecOutput::Resumed { .. }
-            | ExecOutput::Accepted { .. }
-            | ExecOutput::StdinClosed
-            | ExecOutput::Exit(_) => {
+            _ => {
                 let what = "the first frame does not say that the command was started";
                 Err(ClientError::unexpected(OPERATION, what))
             }
@@ -246,13 +208,12 @@ impl Client {
         exec_id: u64,
         stdout: Since,
         stderr: Since,
-    ) -> Result<LiveExec, ClientError> {
+    ) -> Result<LiveExec> {
         let protocol = ExecProtocol {
             session: id.clone(),
             exec_id,
         };
-        let target = protocol.target(&stdout.to_string(), &stderr.to_string());
-        let mut socket = self.websocket(&target).await?;
+        let mut socket = self.websocket(&protocol.target(stdout, stderr)).await?;
         let joined = join(&protocol, &mut socket).await?;
         Ok(self.live(protocol, socket, joined))
     }
@@ -265,8 +226,8 @@ impl Client {
             exec_id,
             notices: Vec::new(),
             timeout_sec: None,
-            sender: LiveSender(sender),
-            receiver: LiveReceiver(receiver),
+            sender,
+            receiver,
         }
     }
 }
@@ -302,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_goes_on_where_it_was() {
+    fn a_command_resumes_at_the_last_offsets() {
         assert_eq!(
             protocol().resume_target([12, 3]).as_str(),
             "/v1/sessions/a%20b/execs/7/ws?stdout=12&stderr=3"

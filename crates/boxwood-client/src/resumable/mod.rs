@@ -9,8 +9,9 @@ pub(crate) mod exec;
 mod unacknowledged;
 
 use std::fmt;
+use std::marker::PhantomData;
 
-use boxwood_api::ErrorDetail;
+use boxwood_api::{ErrorDetail, ExecExit};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use serde::Serialize;
@@ -20,13 +21,8 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::http::target::Target;
 use crate::http::websocket::Socket;
-use crate::{Client, ClientError};
-use connection::Connection;
+use crate::{ClientError, Result};
 
-/// Pieces of output. A full queue stops reading from the socket, and thereby the program.
-const OUTPUT_QUEUE: usize = 16;
-/// Pieces of input. A full queue stops the caller.
-const INPUT_QUEUE: usize = 4;
 /// Input is sent in pieces of at most this size.
 const PIECE_BYTES: usize = 64 * 1024;
 
@@ -57,9 +53,9 @@ trait Protocol: Send + Sync + 'static {
     /// Where to reconnect after this many bytes of each channel.
     fn resume_target(&self, read: [u64; 2]) -> Target;
     /// Reads a text frame.
-    fn text(&self, text: &str) -> Result<Incoming<Self::End>, ClientError>;
+    fn text(&self, text: &str) -> Result<Incoming<Self::End>>;
     /// Reads a binary frame: a channel, 0 or 1, and output.
-    fn binary(&self, frame: Bytes) -> Result<(usize, Bytes), ClientError>;
+    fn binary(&self, frame: Bytes) -> Result<(usize, Bytes)>;
     fn close_input(&self) -> Message;
     fn acknowledge(&self, read: [u64; 2]) -> Message;
     /// Sent to end the program when its output is not needed any more.
@@ -89,15 +85,6 @@ struct Joined {
     stdin: Option<u64>,
 }
 
-enum Event<E> {
-    Output {
-        channel: usize,
-        bytes: Bytes,
-    },
-    /// The last one.
-    End(E),
-}
-
 enum Input {
     Bytes(Bytes),
     Close,
@@ -111,16 +98,27 @@ enum Control {
     },
 }
 
-/// Sends to the program.
-struct Sender {
+/// An event of a running program.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LiveEvent<E = ExecExit> {
+    Stdout(Bytes),
+    Stderr(Bytes),
+    /// The last event.
+    Exit(E),
+}
+
+/// Sends to a program. `E` is how the program ends.
+pub struct LiveSender<E = ExecExit> {
     operation: &'static str,
     inputs: mpsc::Sender<Input>,
     /// Separate from the input, because a program that does not read can still be signalled.
     controls: mpsc::Sender<Control>,
+    end: PhantomData<E>,
 }
 
-impl Sender {
-    async fn input(&self, mut bytes: Bytes) -> Result<(), ClientError> {
+impl<E> LiveSender<E> {
+    /// Waits while the program does not read. No newline is added.
+    pub async fn stdin(&mut self, mut bytes: Bytes) -> Result<()> {
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
             self.queue(&self.inputs, Input::Bytes(piece)).await?;
@@ -128,75 +126,41 @@ impl Sender {
         Ok(())
     }
 
-    async fn close_input(&self) -> Result<(), ClientError> {
-        self.queue(&self.inputs, Input::Close).await
-    }
-
-    async fn frame(&self, frame: Message) -> Result<(), ClientError> {
-        self.queue(&self.controls, Control::Frame(frame)).await
+    /// Disconnects and waits until the daemon has been notified. The program keeps running.
+    pub async fn detach(&mut self) {
+        self.leave(false).await;
     }
 
     /// Closes the connection, with or without the stop message, and waits until it is closed.
     async fn leave(&self, with_stop: bool) {
-        if self
-            .controls
-            .send(Control::Leave { with_stop })
-            .await
-            .is_ok()
-        {
+        let leave = Control::Leave { with_stop };
+        if self.controls.send(leave).await.is_ok() {
             self.controls.closed().await;
         }
     }
 
-    async fn queue<T>(&self, queue: &mpsc::Sender<T>, what: T) -> Result<(), ClientError> {
-        queue
-            .send(what)
-            .await
-            .map_err(|_| ClientError::lost(self.operation, "the connection is closed"))
+    async fn queue<T>(&self, queue: &mpsc::Sender<T>, what: T) -> Result<()> {
+        let closed = |_| ClientError::lost(self.operation, "the connection is closed");
+        queue.send(what).await.map_err(closed)
     }
 }
 
-/// Receives from the program. Dropping it before the end closes the connection with the stop message.
-struct Receiver<E> {
+/// Receives from a program. Dropping it before the exit closes the connection with the stop message, if there is one.
+pub struct LiveReceiver<E = ExecExit> {
     operation: &'static str,
-    events: mpsc::Receiver<Result<Event<E>, ClientError>>,
+    events: mpsc::Receiver<Result<LiveEvent<E>>>,
 }
 
-impl<E> Receiver<E> {
-    async fn next(&mut self) -> Result<Event<E>, ClientError> {
-        match self.events.recv().await {
-            Some(event) => event,
-            None => Err(ClientError::lost(
-                self.operation,
-                "there are no more events",
-            )),
-        }
+impl<E> LiveReceiver<E> {
+    /// The next event. Returns nothing after [`LiveEvent::Exit`].
+    pub async fn next(&mut self) -> Result<LiveEvent<E>> {
+        let lost = || ClientError::lost(self.operation, "there are no more events");
+        self.events.recv().await.ok_or_else(lost)?
     }
-}
-
-/// Starts a task for a connection on which output may follow at once.
-fn start<P: Protocol>(
-    client: Client,
-    protocol: P,
-    socket: Socket,
-    joined: Joined,
-) -> (Sender, Receiver<P::End>) {
-    let (inputs, input) = mpsc::channel(INPUT_QUEUE);
-    let (controls, control) = mpsc::channel(INPUT_QUEUE);
-    let (sender, events) = mpsc::channel(OUTPUT_QUEUE);
-    let connection = Connection::new(client, protocol, sender, joined);
-    tokio::spawn(connection.run(socket, connection::Queues { input, control }));
-    let operation = P::OPERATION;
-    let sender = Sender {
-        operation,
-        inputs,
-        controls,
-    };
-    (sender, Receiver { operation, events })
 }
 
 /// Waits for the first frame of a resumed connection.
-async fn join<P: Protocol>(protocol: &P, socket: &mut Socket) -> Result<Joined, ClientError> {
+async fn join<P: Protocol>(protocol: &P, socket: &mut Socket) -> Result<Joined> {
     match protocol.text(&first_text(P::OPERATION, socket).await?)? {
         Incoming::Joined(joined) => Ok(joined),
         Incoming::Complaint(error) => Err(error),
@@ -207,7 +171,7 @@ async fn join<P: Protocol>(protocol: &P, socket: &mut Socket) -> Result<Joined, 
     }
 }
 
-async fn first_text(operation: &str, socket: &mut Socket) -> Result<String, ClientError> {
+async fn first_text(operation: &str, socket: &mut Socket) -> Result<String> {
     loop {
         match socket.next().await {
             Some(Ok(Message::Text(text))) => return Ok(text.to_string()),
@@ -230,17 +194,11 @@ fn text_frame(frame: &impl Serialize) -> Message {
     Message::text(serde_json::to_string(frame).unwrap_or_else(|_| "{}".to_owned()))
 }
 
-fn parse<T: DeserializeOwned>(operation: &str, text: &str) -> Result<T, ClientError> {
-    serde_json::from_str(text)
-        .map_err(|error| ClientError::unexpected(operation, error.to_string()))
+fn parse<T: DeserializeOwned>(operation: &str, text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| ClientError::unexpected(operation, error))
 }
 
 /// The upgrade had succeeded, so there is no HTTP error status.
 fn refused(error: ErrorDetail) -> ClientError {
-    ClientError::Refused {
-        status: 200,
-        code: error.code,
-        message: error.message,
-        hint: error.hint,
-    }
+    ClientError::refused(200, error, None)
 }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_not_acknowledged_is_sent_again() {
+    fn only_unacknowledged_input_is_resent() {
         let mut unsent = Unacknowledged::new(100);
         unsent.push(Bytes::from_static(b"hello "));
         unsent.push(Bytes::from_static(b"world"));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_sent_is_not_ours() {
+    fn input_of_other_clients_is_not_resent() {
         let mut unsent = Unacknowledged::new(0);
         unsent.push(Bytes::from_static(b"ab"));
         assert_eq!(unsent.accept(9), Ok(()));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_again_once_it_arrived() {
+    fn acknowledgements_free_space() {
         let mut unsent = Unacknowledged::new(0);
         unsent.push(Bytes::from(vec![0; 512 * 1024]));
         assert!(!unsent.has_room());

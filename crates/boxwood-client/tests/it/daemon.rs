@@ -1,4 +1,4 @@
-//! A daemon that says what a test tells it to, and breaks off when told.
+//! A fake daemon: the test chooses its responses and closes its connections.
 
 use boxwood_client::{Client, Endpoint};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ pub(crate) struct Daemon {
     listener: TcpListener,
 }
 
-/// One connection of the client's, upgraded.
+/// An upgraded connection of the client.
 pub(crate) struct Peer {
     pub(crate) target: String,
     socket: WebSocketStream<TcpStream>,

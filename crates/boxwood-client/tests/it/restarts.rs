@@ -57,7 +57,7 @@ async fn stdout(live: &mut LiveExec) -> Bytes {
 }
 
 #[tokio::test]
-async fn output_goes_on_where_it_was() {
+async fn output_continues_after_a_reconnect() {
     let (daemon, client) = Daemon::start().await;
     let (mut live, mut peer) = begun(&daemon, &client, cat(false)).await;
     peer.bytes(b"\x01hello").await;
@@ -82,7 +82,7 @@ async fn output_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn input_that_was_not_acknowledged_is_sent_again() {
+async fn unacknowledged_input_is_resent_after_a_reconnect() {
     let (daemon, client) = Daemon::start().await;
     let (mut live, mut peer) = begun(&daemon, &client, cat(true)).await;
     for piece in ["one ", "two ", "three "] {
@@ -107,7 +107,7 @@ async fn input_that_was_not_acknowledged_is_sent_again() {
 }
 
 #[tokio::test]
-async fn what_was_typed_is_never_typed_twice() {
+async fn uncounted_input_is_not_resent() {
     let (daemon, client) = Daemon::start().await;
     let request = LiveRequest {
         tty: Some(TtySize { rows: 2, cols: 2 }),
@@ -129,7 +129,7 @@ async fn what_was_typed_is_never_typed_twice() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_knows_nothing_of_it_is_believed() {
+async fn a_reconnect_to_an_unknown_command_fails() {
     let (daemon, client) = Daemon::start().await;
     let (mut live, peer) = begun(&daemon, &client, cat(false)).await;
     drop(peer);
@@ -141,7 +141,7 @@ async fn a_daemon_that_knows_nothing_of_it_is_believed() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_is_about_to_stop_is_asked_again() {
+async fn a_stopping_daemon_is_retried() {
     let (daemon, client) = Daemon::start().await;
     let (mut live, peer) = begun(&daemon, &client, cat(false)).await;
     drop(peer);
@@ -156,7 +156,7 @@ async fn a_daemon_that_is_about_to_stop_is_asked_again() {
 }
 
 #[tokio::test]
-async fn letting_go_of_a_command_kills_it_and_detaching_does_not() {
+async fn dropping_a_command_kills_it_and_detaching_does_not() {
     let (daemon, client) = Daemon::start().await;
     let (live, mut peer) = begun(&daemon, &client, cat(false)).await;
     drop(live);
@@ -199,7 +199,7 @@ async fn a_signal_does_not_wait_behind_input() {
 }
 
 #[tokio::test]
-async fn output_is_acknowledged_now_and_then() {
+async fn output_is_acknowledged_at_intervals() {
     let (daemon, client) = Daemon::start().await;
     let (mut live, mut peer) = begun(&daemon, &client, cat(false)).await;
     peer.bytes(PIECE).await;
@@ -236,7 +236,7 @@ async fn attached(daemon: &Daemon, client: &Client) -> (Attached, Peer) {
 }
 
 #[tokio::test]
-async fn an_attachment_goes_on_both_ways() {
+async fn an_attachment_resumes_in_both_directions() {
     let (daemon, client) = Daemon::start().await;
     let (mut attached, mut peer) = attached(&daemon, &client).await;
     assert_eq!(attached.stdout, 100);
@@ -262,7 +262,7 @@ async fn an_attachment_goes_on_both_ways() {
     peer.text(exited).await;
     let event = within(attached.receiver.next()).await.expect("an event");
     assert_eq!(event, AttachedEvent::Stdout(Bytes::from_static(b"g\n")));
-    let AttachedEvent::Exited(exit) = within(attached.receiver.next()).await.expect("an event")
+    let AttachedEvent::Exit(exit) = within(attached.receiver.next()).await.expect("an event")
     else {
         panic!("not the end");
     };
@@ -270,7 +270,7 @@ async fn an_attachment_goes_on_both_ways() {
 }
 
 #[tokio::test]
-async fn another_process_of_the_same_name_gets_none_of_our_input() {
+async fn a_replaced_process_gets_no_resent_input() {
     let (daemon, client) = Daemon::start().await;
     let (mut attached, mut peer) = attached(&daemon, &client).await;
     within(attached.sender.stdin(Bytes::from_static(b"secret\n")))
@@ -288,7 +288,7 @@ async fn another_process_of_the_same_name_gets_none_of_our_input() {
 }
 
 #[tokio::test]
-async fn a_client_whose_place_was_taken_stays_away() {
+async fn a_superseded_client_does_not_reconnect() {
     let (daemon, client) = Daemon::start().await;
     let (mut live, mut peer) = begun(&daemon, &client, cat(false)).await;
     peer.text(r#"{"type":"error","error":{"code":"session_conflict","message":"another"}}"#)
@@ -301,7 +301,7 @@ async fn a_client_whose_place_was_taken_stays_away() {
 }
 
 #[tokio::test]
-async fn input_of_a_program_that_takes_none_is_discarded() {
+async fn input_after_the_end_of_stdin_is_discarded() {
     let (daemon, client) = Daemon::start().await;
     let (mut live, mut peer) = begun(&daemon, &client, cat(true)).await;
     let reading = tokio::spawn(async move {
@@ -310,6 +310,6 @@ async fn input_of_a_program_that_takes_none_is_discarded() {
     });
     within(live.sender.stdin(Bytes::from(vec![b'x'; 4 << 20])))
         .await
-        .expect("let go");
+        .expect("discarded");
     assert_eq!(within(reading).await.expect("no panic").len(), 4 << 20);
 }

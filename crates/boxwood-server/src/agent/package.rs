@@ -39,7 +39,7 @@ pub(crate) async fn register(
         // Holds the lock, so that checking names and installing is atomic.
         let _write_lock = uploads.lock();
         let name = Some(request.name.trim().to_owned()).filter(|name| !name.is_empty());
-        let skill = install_package(store, &archive, name, &place)?;
+        let skill = install_package(store, &archive, name.as_deref(), &place)?;
         describe(store, skill, request).map(skill_detail)
     })
     .await

@@ -26,7 +26,7 @@ use crate::agent::register;
 #[utoipa::path(get, path = "/v1/agent/tools", tag = "agent", operation_id = "list_tools",
     responses((status = 200, description = "The tools as JSON Schema and in OpenAI format; empty with a reason if they are unavailable", body = ToolList)))]
 pub(super) async fn tools(State(app): State<Arc<App>>) -> Response {
-    json::ok(&app.agent.tools().await)
+    json::ok(app.agent.tools().await)
 }
 
 #[utoipa::path(post, path = "/v1/agent/tools/{name}", tag = "agent", operation_id = "call_tool",
@@ -40,7 +40,7 @@ pub(super) async fn call(
     State(app): State<Arc<App>>,
     Named(name): Named,
     JsonBody(call): JsonBody<ToolCall>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let started = Instant::now();
     // Dropping the call kills its command, if the client disconnects.
     let answer = match app.agent.call(&name, call, &NoProgress).await {
@@ -50,19 +50,19 @@ pub(super) async fn call(
     if name == "exec" {
         app.metrics.exec(started.elapsed());
     }
-    Ok(json::ok(&answer))
+    Ok(json::ok(answer))
 }
 
 #[utoipa::path(get, path = "/v1/agent/status", tag = "agent", operation_id = "agent_status",
     responses((status = 200, description = "Availability of the tools", body = AgentStatus)))]
 pub(super) async fn status(State(app): State<Arc<App>>) -> Response {
-    json::ok(&app.agent.status().await)
+    json::ok(app.agent.status().await)
 }
 
 #[utoipa::path(get, path = "/v1/agent/errors", tag = "agent", operation_id = "agent_errors",
     responses((status = 200, description = "The last 50 failures, oldest first", body = Vec<AgentErrorRecord>)))]
 pub(super) async fn errors(State(app): State<Arc<App>>) -> Response {
-    json::ok(&app.agent.recent_errors())
+    json::ok(app.agent.recent_errors())
 }
 
 #[utoipa::path(post, path = "/v1/agent/guidance", tag = "agent", operation_id = "agent_guidance",
@@ -71,8 +71,8 @@ pub(super) async fn errors(State(app): State<Arc<App>>) -> Response {
 pub(super) async fn guidance(
     State(app): State<Arc<App>>,
     JsonBody(query): JsonBody<AgentQuery>,
-) -> ApiResult<Response> {
-    Ok(json::ok(&app.agent.guidance(&query).await))
+) -> ApiResult {
+    Ok(json::ok(app.agent.guidance(&query).await))
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/register_skill", tag = "skills", operation_id = "register_skill",
@@ -84,7 +84,7 @@ pub(super) async fn register_skill(
     State(app): State<Arc<App>>,
     session: InSession,
     JsonBody(request): JsonBody<RegisterSkillRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let path = inside(request.path)?;
     let new = CreateSkillRequest {
         name: request.name,
@@ -93,7 +93,7 @@ pub(super) async fn register_skill(
         instructions: request.instructions,
     };
     let work = register(&session, &path, &app.skills, &app.skill_uploads, new);
-    Ok(json::created(&with_timeout(BACKEND_TIMEOUT, work).await?))
+    Ok(json::created(with_timeout(BACKEND_TIMEOUT, work).await?))
 }
 
 /// Why the tools are unavailable.

@@ -21,21 +21,18 @@ pub(super) async fn read_whole(
 ) -> ApiResult<(axum::http::Request<Bytes>, RequestMemory)> {
     let memory = RequestMemory::of(&request, app.sessions.budget());
     let (limit, timeout) = (app.http.max_body_bytes, app.body_timeout());
-    let too_large = || {
-        ApiError::new(
-            ErrorCode::PayloadTooLarge,
-            format!("the body is larger than {limit} bytes"),
-        )
-    };
-    let reading = read(request, limit as u64, timeout, Some(&memory), too_large);
+    let reading = read(request, limit as u64, timeout, Some(&memory));
     match tokio::time::timeout(timeout, reading).await {
         Ok(request) => Ok((request?, memory)),
-        Err(_) => Err(ApiError::new(
-            ErrorCode::Timeout,
-            format!("the body did not arrive within {} s", timeout.as_secs()),
-        )
-        .status(StatusCode::REQUEST_TIMEOUT)),
+        Err(_) => Err(late(format!(
+            "the body did not arrive within {} s",
+            timeout.as_secs()
+        ))),
     }
+}
+
+fn late(message: String) -> ApiError {
+    ApiError::new(ErrorCode::Timeout, message).status(StatusCode::REQUEST_TIMEOUT)
 }
 
 /// Reads a body of at most `limit` bytes. `idle` is the timeout for each chunk.
@@ -44,8 +41,11 @@ pub(super) async fn read(
     limit: u64,
     idle: Duration,
     memory: Option<&RequestMemory>,
-    too_large: impl Fn() -> ApiError,
 ) -> ApiResult<axum::http::Request<Bytes>> {
+    let too_large = || {
+        let message = format!("the body is larger than {limit} bytes");
+        ApiError::new(ErrorCode::PayloadTooLarge, message)
+    };
     if request.body().size_hint().lower() > limit {
         discard_request(request).await;
         return Err(too_large());
@@ -88,7 +88,7 @@ pub(super) async fn next_chunk(
 ) -> ApiResult<Option<Bytes>> {
     let Ok(chunk) = tokio::time::timeout(idle, stream.next()).await else {
         let message = format!("no data of the body received for {} s", idle.as_secs());
-        return Err(ApiError::new(ErrorCode::Timeout, message).status(StatusCode::REQUEST_TIMEOUT));
+        return Err(late(message));
     };
     chunk
         .transpose()

@@ -22,7 +22,8 @@ pub(crate) struct ApiError {
     cause: Option<String>,
 }
 
-pub(crate) type ApiResult<T> = Result<T, ApiError>;
+/// The result of a handler, or of a part of one.
+pub(crate) type ApiResult<T = Response> = Result<T, ApiError>;
 
 /// Response extension with the cause of an internal error, for the log.
 #[derive(Clone)]
@@ -126,15 +127,14 @@ impl IntoResponse for ApiError {
             },
         };
         let mut response = super::json::answer(status, &body);
-        if code == ErrorCode::Unauthorized {
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        if code == ErrorCode::Capacity {
-            response
-                .headers_mut()
-                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let extra = match code {
+            ErrorCode::Unauthorized => Some((header::WWW_AUTHENTICATE, "Bearer")),
+            ErrorCode::Capacity => Some((header::RETRY_AFTER, "1")),
+            _ => None,
+        };
+        if let Some((name, value)) = extra {
+            let value = HeaderValue::from_static(value);
+            response.headers_mut().insert(name, value);
         }
         if let Some(cause) = cause {
             response.extensions_mut().insert(Cause(cause));

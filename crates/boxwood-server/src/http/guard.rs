@@ -35,7 +35,7 @@ pub(crate) async fn account(
     // Charged as the body is read. Released with the response, or later by a call that keeps the body.
     let memory = RequestMemory::new(app.sessions.budget());
     request.extensions_mut().insert(memory.clone());
-    let id = request_id(request.headers(), &app.request_ids);
+    let id = request_id(request.headers(), &app.next_request_id);
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = charge_response(next.run(request).await, app.sessions.budget());
@@ -54,23 +54,15 @@ pub(crate) async fn account(
     response
 }
 
-/// Generates request ids: a start value from the clock, then counting.
-pub(crate) struct RequestIds {
-    next: AtomicU64,
-}
-
-impl RequestIds {
-    pub(crate) fn new() -> Self {
-        // Need not be unique across restarts, so the clock is enough.
-        let seed = jiff::Timestamp::now().as_microsecond().cast_unsigned();
-        Self {
-            next: AtomicU64::new(seed << 12),
-        }
-    }
+/// The first generated request id; the following ones count up. Need not be unique across restarts, so the
+/// clock is enough.
+pub(crate) fn first_request_id() -> AtomicU64 {
+    let seed = jiff::Timestamp::now().as_microsecond().cast_unsigned();
+    AtomicU64::new(seed << 12)
 }
 
 /// Uses the caller's id only if it is short and plain, to prevent log injection.
-fn request_id(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
+fn request_id(headers: &HeaderMap, next: &AtomicU64) -> HeaderValue {
     let given = headers.get(REQUEST_ID).filter(|value| {
         (1..=128).contains(&value.len())
             && value
@@ -79,7 +71,7 @@ fn request_id(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte))
     });
     given.cloned().unwrap_or_else(|| {
-        let number = ids.next.fetch_add(1, Ordering::Relaxed);
+        let number = next.fetch_add(1, Ordering::Relaxed);
         HeaderValue::try_from(format!("{number:016x}"))
             .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
     })
@@ -319,7 +311,7 @@ mod tests {
 
     #[test]
     fn only_plain_request_ids_are_echoed() {
-        let ids = RequestIds::new();
+        let ids = first_request_id();
         let check = |value: &str, echoed: bool| {
             let got = request_id(&headers(&[("x-request-id", value)]), &ids);
             assert_eq!(got == value, echoed, "{value}");

@@ -25,33 +25,32 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for JsonBody<T> {
     }
 }
 
-/// Browsers send forms and plain text across origins without a preflight request, but not JSON.
+/// Refuses forms and plain text, which browsers send across origins without a preflight request. No body needs no type.
 fn is_json(headers: &HeaderMap) -> ApiResult<()> {
-    let mut types = headers.get_all(header::CONTENT_TYPE).iter();
-    let (Some(first), None) = (types.next(), types.next()) else {
-        return if headers.contains_key(header::CONTENT_TYPE) {
-            Err(ApiError::validation("more than one Content-Type header"))
-        } else {
-            Ok(())
-        };
+    let Some(essence) = content_type(headers)? else {
+        return Ok(());
     };
-    let essence = first
-        .to_str()
-        .unwrap_or_default()
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase();
-    if essence == "application/json"
-        || (essence.starts_with("application/") && essence.ends_with("+json"))
-    {
+    let suffix = essence.strip_prefix("application/");
+    if suffix.is_some_and(|suffix| suffix == "json" || suffix.ends_with("+json")) {
         return Ok(());
     }
     Err(
         ApiError::validation(format!("the body must be JSON, not `{essence}`"))
             .hint("send `Content-Type: application/json`"),
     )
+}
+
+/// The media type of the body, in lower case and without parameters.
+pub(crate) fn content_type(headers: &HeaderMap) -> ApiResult<Option<String>> {
+    let mut types = headers.get_all(header::CONTENT_TYPE).iter();
+    let value = types.next();
+    if types.next().is_some() {
+        return Err(ApiError::validation("more than one Content-Type header"));
+    }
+    Ok(value.map(|value| {
+        let essence = value.to_str().unwrap_or_default().split(';').next();
+        essence.unwrap_or_default().trim().to_ascii_lowercase()
+    }))
 }
 
 /// Parses a JSON object. An error names the field in which it occurred.
@@ -88,16 +87,11 @@ fn not_json(error: &serde_json::Error) -> ApiError {
 }
 
 /// A response with a JSON body.
-pub(crate) fn answer<T: Serialize>(status: StatusCode, body: &T) -> Response {
-    match serde_json::to_vec(body) {
+pub(crate) fn answer(status: StatusCode, body: impl Serialize) -> Response {
+    match serde_json::to_vec(&body) {
         Ok(bytes) => {
-            let mut response = Response::new(Body::from(bytes));
-            *response.status_mut() = status;
-            response.headers_mut().insert(
-                header::CONTENT_TYPE,
-                HeaderValue::from_static("application/json"),
-            );
-            response
+            let json = HeaderValue::from_static("application/json");
+            (status, [(header::CONTENT_TYPE, json)], Body::from(bytes)).into_response()
         }
         Err(error) => {
             tracing::error!(%error, "failed to serialise a response");
@@ -106,11 +100,11 @@ pub(crate) fn answer<T: Serialize>(status: StatusCode, body: &T) -> Response {
     }
 }
 
-pub(crate) fn ok<T: Serialize>(body: &T) -> Response {
+pub(crate) fn ok(body: impl Serialize) -> Response {
     answer(StatusCode::OK, body)
 }
 
-pub(crate) fn created<T: Serialize>(body: &T) -> Response {
+pub(crate) fn created(body: impl Serialize) -> Response {
     answer(StatusCode::CREATED, body)
 }
 

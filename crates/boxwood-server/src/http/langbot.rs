@@ -13,9 +13,10 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::Interval;
 
 use super::App;
-use super::websocket::{self, CloseReason, Heartbeat, Upgrade};
+use super::websocket::{self, CloseReason, Upgrade};
 
 /// Time limit for sending a response to a client that does not read.
 const SEND_TIMEOUT: Duration = Duration::from_mins(1);
@@ -36,17 +37,15 @@ pub(super) async fn connect(
 
 async fn serve(socket: WebSocket, app: Arc<App>, client: Client) {
     let (mut sink, mut stream) = socket.split();
-    let mut stopping = app.stopping.clone();
-    let heartbeat = Heartbeat::new(app.ping_every());
+    let (pings, last_seen) = websocket::heartbeat(app.ping_every());
     let (mut connection, responses) = Connection::new(Arc::clone(&app.langbot), client);
-    let last_seen = heartbeat.last_seen();
     let reason = {
-        let mut send = std::pin::pin!(send(&mut sink, responses, heartbeat));
+        let mut send = std::pin::pin!(send(&mut sink, responses, pings));
         let receive = receive(&mut stream, &mut connection, || last_seen.touch());
         let reason = tokio::select! {
             // First, so that a client is told about the shutdown. The channel closes when the daemon exits.
             biased;
-            _ = stopping.wait_for(|stopping| *stopping) => CloseReason::ShuttingDown,
+            () = app.stopped() => CloseReason::ShuttingDown,
             () = &mut send => CloseReason::Normal,
             () = receive => CloseReason::Normal,
             () = last_seen.timeout() => CloseReason::Normal,
@@ -96,7 +95,7 @@ async fn receive(
 async fn send(
     sink: &mut SplitSink<WebSocket, Message>,
     mut responses: mpsc::Receiver<String>,
-    mut heartbeat: Heartbeat,
+    mut pings: Interval,
 ) {
     loop {
         let message = tokio::select! {
@@ -104,7 +103,7 @@ async fn send(
                 Some(response) => Message::Text(response.into()),
                 None => return,
             },
-            () = heartbeat.tick() => Message::Ping(bytes::Bytes::new()),
+            _ = pings.tick() => Message::Ping(bytes::Bytes::new()),
         };
         match tokio::time::timeout(SEND_TIMEOUT, sink.send(message)).await {
             Ok(Ok(())) => {}

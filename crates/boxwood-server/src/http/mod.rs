@@ -22,6 +22,7 @@ mod skills;
 pub(crate) mod websocket;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use axum::Router;
@@ -35,6 +36,7 @@ use boxwood_langbot::{LangBot, Services, Setup};
 use boxwood_policy::PolicyRules;
 use boxwood_session::Sessions;
 use boxwood_skills::SkillStore;
+use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -46,7 +48,6 @@ use crate::mcp_hosting::McpHost;
 use crate::serve::skill_store;
 pub(crate) use daemon::metrics::Metrics;
 pub(crate) use error::{ApiError, ApiResult};
-use guard::RequestIds;
 pub(crate) use params::InSession;
 pub use routes::openapi_json;
 pub(crate) use sessions::files::transfer::put as put_file;
@@ -80,7 +81,7 @@ pub(crate) struct App {
     /// Limits the requests that the MCP gateway holds per principal.
     mcp_quota: PrincipalQuota,
     skill_uploads: Arc<UploadGate>,
-    request_ids: RequestIds,
+    next_request_id: AtomicU64,
 }
 
 impl App {
@@ -133,7 +134,7 @@ impl App {
             http: config.http.clone(),
             mcp_quota: PrincipalQuota::default(),
             skill_uploads,
-            request_ids: RequestIds::new(),
+            next_request_id: guard::first_request_id(),
         }
     }
 
@@ -158,6 +159,26 @@ impl App {
 
     fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
+    }
+
+    /// Resolves once boxes are being detached for the next daemon. Clients should reconnect then.
+    fn handover(&self) -> BoxFuture<'static, ()> {
+        let mut handing_over = self.handing_over.clone();
+        Box::pin(async move {
+            if handing_over.wait_for(|started| *started).await.is_err() {
+                // The sender is gone, so there will be no handover.
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+
+    /// Resolves once shutdown has started.
+    fn stopped(&self) -> BoxFuture<'static, ()> {
+        let mut stopping = self.stopping.clone();
+        Box::pin(async move {
+            // An error also means that the daemon is stopping.
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        })
     }
 }
 

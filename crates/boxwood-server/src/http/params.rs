@@ -8,12 +8,14 @@ use axum::http::Uri;
 use axum::http::request::Parts;
 use boxwood_api::{FileEntry, FileList, ProcessId, SessionId};
 use boxwood_session::{Access, FileAnswer, FileCall, OpenFor, Sessions, Since};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, ApiResult};
 use super::{App, BACKEND_TIMEOUT, with_timeout};
 
 /// The session in the path. With `?incarnation=`, only that incarnation is accessed.
+#[derive(Clone)]
 pub(crate) struct InSession {
     pub(crate) id: SessionId,
     pub(crate) sessions: Sessions,
@@ -130,27 +132,22 @@ pub(crate) async fn path_value<S: Send + Sync>(
 /// Query parameter of all session routes.
 const INCARNATION: &str = "incarnation";
 
+/// The same as a type. The other parameters are those of the route.
+#[derive(Deserialize)]
+struct SessionQuery {
+    incarnation: Option<u64>,
+}
+
 /// The sessions, restricted to what the caller may access.
 fn accessible(parts: &Parts, app: &App) -> ApiResult<Sessions> {
     // Set by the guard for callers with more rights.
     let reach = parts.extensions.get().copied().unwrap_or(Access::Clients);
     let sessions = app.sessions.with_access(reach);
-    let query = parts.uri.query().unwrap_or_default();
-    let mut given = query
-        .split('&')
-        .filter_map(|pair| pair.strip_prefix(INCARNATION)?.strip_prefix('='));
-    match (given.next(), given.next()) {
-        (None, _) => Ok(sessions),
-        (Some(number), None) => match number.parse() {
-            Ok(number) => Ok(sessions.expecting(Some(number))),
-            Err(_) => Err(ApiError::validation(format!(
-                "{INCARNATION} must be a number, such as the `incarnation` of the session"
-            ))),
-        },
-        (Some(_), Some(_)) => Err(ApiError::validation(format!(
-            "{INCARNATION} must be given only once"
-        ))),
-    }
+    let Some(query) = parts.uri.query() else {
+        return Ok(sessions);
+    };
+    let query: SessionQuery = parse_query(query)?;
+    Ok(sessions.expecting(query.incarnation))
 }
 
 /// A typed query string. `incarnation` is not part of the route's parameters.
@@ -172,7 +169,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
 
 pub(crate) fn parse_query<T: DeserializeOwned>(query: &str) -> ApiResult<T> {
     let invalid = |error: &dyn std::error::Error| {
-        ApiError::validation(format!("invalid query: {}", cause(error)))
+        // The source names the parameter.
+        let why = error.source().unwrap_or(error);
+        ApiError::validation(format!("invalid query: {why}"))
     };
     let uri: Uri = format!("/?{query}")
         .parse()
@@ -183,30 +182,26 @@ pub(crate) fn parse_query<T: DeserializeOwned>(query: &str) -> ApiResult<T> {
     }
 }
 
-fn cause(error: &dyn std::error::Error) -> String {
-    let mut deepest = error;
-    while let Some(source) = deepest.source() {
-        deepest = source;
-    }
-    deepest.to_string()
-}
-
 /// Parses the query parameter `name`, which is an offset into an output stream or `now`.
 pub(super) fn offset(name: &str, text: &str) -> ApiResult<Since> {
-    if text == "now" {
-        return Ok(Since::Now);
-    }
     // `parse` would accept a leading `+`.
-    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(invalid_offset(name));
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        _ if text == "now" => Ok(Since::Now),
+        Ok(offset) if is_number => Ok(Since::Offset(offset)),
+        _ => Err(ApiError::validation(format!(
+            "{name} must be `now` or a number of bytes"
+        ))),
     }
-    text.parse()
-        .map(Since::Offset)
-        .map_err(|_| invalid_offset(name))
 }
 
-fn invalid_offset(name: &str) -> ApiError {
-    ApiError::validation(format!("{name} must be `now` or a number of bytes"))
+/// A limit between 1 and `most`.
+pub(super) fn limit(name: &str, limit: usize, most: usize) -> ApiResult<usize> {
+    if (1..=most).contains(&limit) {
+        return Ok(limit);
+    }
+    let message = format!("{name} must be between 1 and {most}");
+    Err(ApiError::validation(message))
 }
 
 /// Whether every `%` in a path starts an escape.

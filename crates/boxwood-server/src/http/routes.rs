@@ -27,14 +27,14 @@ pub const fn openapi_json() -> &'static str {
 /// Path and method come from the `utoipa::path` attribute of the handler, so that no route is
 /// undocumented.
 macro_rules! routes {
-    ($($module:ident::$handler:ident,)+) => {
+    ($($module:ident: $($handler:ident),+;)+) => {
         paste! {
             fn described_routes() -> Router<Arc<App>> {
                 Router::new()
-                    $(.route(
+                    $($(.route(
                         &$module::[<__path_ $handler>]::path(),
                         on(method::<$module::[<__path_ $handler>]>(), $module::$handler),
-                    ))+
+                    ))+)+
             }
         }
 
@@ -44,96 +44,36 @@ macro_rules! routes {
 
             let router: utoipa_axum::router::OpenApiRouter<Arc<App>> =
                 utoipa_axum::router::OpenApiRouter::with_openapi(tests::ApiDoc::openapi())
-                    $(.routes(utoipa_axum::routes!($module::$handler)))+;
+                    $($(.routes(utoipa_axum::routes!($module::$handler)))+)+;
             router.split_for_parts().1
         }
     };
 }
 
 routes! {
-    daemon::health,
-    daemon::status,
-    daemon::profiles,
-    daemon::backends,
-    daemon::doctor,
-    daemon::healthz,
-    daemon::readyz,
-    daemon::metrics,
-    daemon::openapi,
-    events::events,
-    sessions::list,
-    sessions::create,
-    sessions::detail,
-    sessions::delete,
-    sessions::exec,
-    exec_sse::exec,
-    exec_ws::exec,
-    execs::list,
-    execs::detail,
-    execs::kill,
-    exec_ws::resume,
-    exec_sse::resume,
-    processes::list,
-    processes::start,
-    processes::detail,
-    processes::stop,
-    processes::start_named,
-    processes::detail_named,
-    processes::stop_named,
-    processes::signal,
-    processes::logs,
-    relay::attach,
-    relay::attach_named,
-    transfer::download,
-    transfer::upload,
-    files::remove,
-    files::list,
-    files::stat,
-    files::mkdir,
-    files::rename,
-    file_tools::read,
-    file_tools::write,
-    file_tools::edit,
-    file_tools::glob,
-    file_tools::grep,
-    images::list,
-    images::import,
-    images::delete,
-    images::pull,
-    agent::tools,
-    agent::call,
-    agent::status,
-    agent::errors,
-    agent::guidance,
-    agent::register_skill,
-    mcp_servers::list,
-    mcp_servers::add,
-    mcp_servers::import,
-    mcp_progress::test,
-    mcp_servers::detail,
-    mcp_servers::replace,
-    mcp_servers::edit,
-    mcp_servers::remove,
-    mcp_servers::start,
-    mcp_servers::stop,
-    mcp_servers::restart,
-    mcp_servers::logs,
-    mcp_progress::progress,
-    mcp_progress::test_stored,
-    mcp_servers::tools,
-    mcp_servers::call,
-    skills::list,
-    skills::create,
-    skills::detail,
-    skills::update,
-    skills::delete,
-    skill_files::list,
-    skill_files::read,
-    skill_files::write,
-    skill_files::remove,
-    skill_files::rename,
-    skill_archives::export,
-    skill_archives::install,
+    daemon: health, status, profiles, backends, doctor, healthz, readyz, metrics, openapi;
+    events: events;
+    sessions: list, create, detail, delete, exec;
+    exec_sse: exec;
+    exec_ws: exec;
+    execs: list, detail, kill;
+    exec_ws: resume;
+    exec_sse: resume;
+    processes: list, start, detail, stop, start_named, detail_named, stop_named, signal, logs;
+    relay: attach, attach_named;
+    transfer: download, upload;
+    files: remove, list, stat, mkdir, rename;
+    file_tools: read, write, edit, glob, grep;
+    images: list, import, delete, pull;
+    agent: tools, call, status, errors, guidance, register_skill;
+    mcp_servers: list, add, import;
+    mcp_progress: test;
+    mcp_servers: detail, replace, edit, remove, start, stop, restart, logs;
+    mcp_progress: progress, test_stored;
+    mcp_servers: tools, call;
+    skills: list, create, detail, update, delete;
+    skill_files: list, read, write, remove, rename;
+    skill_archives: export, install;
 }
 
 pub(super) fn routes() -> Router<Arc<App>> {
@@ -147,21 +87,14 @@ pub(super) fn routes() -> Router<Arc<App>> {
 }
 
 fn method<Description: Path>() -> MethodFilter {
-    let filters = Description::methods()
-        .into_iter()
-        .map(|method| match method {
-            HttpMethod::Get => MethodFilter::GET,
-            HttpMethod::Post => MethodFilter::POST,
-            HttpMethod::Put => MethodFilter::PUT,
-            HttpMethod::Delete => MethodFilter::DELETE,
-            HttpMethod::Options => MethodFilter::OPTIONS,
-            HttpMethod::Head => MethodFilter::HEAD,
-            HttpMethod::Patch => MethodFilter::PATCH,
-            HttpMethod::Trace => MethodFilter::TRACE,
-        });
-    filters
-        .reduce(MethodFilter::or)
-        .unwrap_or(MethodFilter::GET)
+    match Description::methods().as_slice() {
+        [HttpMethod::Get] => MethodFilter::GET,
+        [HttpMethod::Post] => MethodFilter::POST,
+        [HttpMethod::Put] => MethodFilter::PUT,
+        [HttpMethod::Delete] => MethodFilter::DELETE,
+        [HttpMethod::Patch] => MethodFilter::PATCH,
+        _ => unreachable!("each handler has one of these methods"),
+    }
 }
 
 #[cfg(test)]

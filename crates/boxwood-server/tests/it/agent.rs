@@ -193,7 +193,7 @@ async fn a_model_chooses_nothing_but_its_command() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_before_a_box_is_made() {
+async fn invalid_arguments_are_refused_before_a_box_is_created() {
     let api = Api::start().await;
     let told = call(&api, "exec", json!({}), person("a")).await;
     refused(&told, 400, "validation_error");
@@ -255,7 +255,7 @@ async fn an_agent_that_is_off_refuses_everything_the_same_way() {
 }
 
 #[tokio::test]
-async fn a_broken_backend_is_told_apart_and_its_end_is_noticed() {
+async fn an_unusable_backend_has_its_own_state_until_it_recovers() {
     let api = Api::start().await;
     assert_eq!(session_of(&api, person("a")).await, "person_a");
     api.backend
@@ -294,7 +294,7 @@ async fn a_broken_backend_is_told_apart_and_its_end_is_noticed() {
 }
 
 #[tokio::test]
-async fn failures_are_remembered_with_their_query() {
+async fn failures_are_recorded_with_their_query() {
     let api = Api::start().await;
     api.backend.fail_next_start("no room today");
     let told = call(
@@ -327,7 +327,7 @@ async fn failures_are_remembered_with_their_query() {
 }
 
 #[tokio::test]
-async fn who_leaves_takes_the_command_along() {
+async fn a_disconnect_kills_the_command() {
     let api = Api::start().await;
     session_of(&api, person("a")).await;
     let body =
@@ -346,7 +346,7 @@ async fn who_leaves_takes_the_command_along() {
 }
 
 #[tokio::test]
-async fn a_command_ends_at_its_time() {
+async fn a_command_ends_at_its_timeout() {
     let api = Api::start().await;
     let began = Instant::now();
     let arguments = json!({"command": "echo begun; sleep 1000", "timeout_sec": 4});

@@ -98,7 +98,7 @@ impl Attachment {
     }
 
     /// Returns the last line to the queue because it could not be delivered.
-    pub fn put_back(&self, _line: Vec<u8>) {
+    pub fn put_back(&self) {
         self.stdout().put_back();
     }
 

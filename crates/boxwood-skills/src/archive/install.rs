@@ -1,6 +1,6 @@
 //! Installs skills from an archive.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -11,7 +11,9 @@ use crate::front_matter::Document;
 use crate::loading::discovery::{ENTRY_FILES, SCAN_DEPTH};
 use crate::package_path::normalised;
 use crate::store::{Root, SkillStore};
-use crate::{Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, loading, naming};
+use crate::{
+    NewSkill, Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, loading, naming,
+};
 
 impl SkillStore {
     /// Lists the skills of an archive and their target directories. Writes nothing.
@@ -35,21 +37,82 @@ impl SkillStore {
         let mut archive = Archive::open(bytes, self.limits())?;
         let plans = self.plan(&archive, request)?;
         let chosen = choose(plans, selection)?;
+        self.install(&mut archive, &chosen)
+    }
+
+    /// Installs the selected skills, all or none. Refuses names that are in use, and names each directory after the
+    /// skill's directory in the archive, or after `name`, which renames a single skill.
+    pub fn install_unique(
+        &self,
+        bytes: &[u8],
+        request: &ZipRequest,
+        source_paths: Vec<String>,
+        name: Option<&str>,
+    ) -> Result<Vec<Skill>, SkillError> {
+        let mut archive = Archive::open(bytes, self.limits())?;
+        let plans = self.plan(&archive, request)?;
+        let selection = ZipSelection {
+            source_paths,
+            ..ZipSelection::default()
+        };
+        let mut chosen = choose(plans, &selection)?;
+        if name.is_some() && chosen.len() != 1 {
+            let paths = chosen.iter().map(|plan| plan.planned.source_path.as_str());
+            let candidates = paths.collect::<Vec<_>>().join(", ");
+            return Err(SkillError::ChooseSourcePaths { candidates });
+        }
+        // Checked before unpacking: a name that is refused later would leave the package with its old name.
+        let name = name.map(naming::checked_name).transpose()?;
+        let mut names = BTreeSet::new();
+        for plan in &mut chosen {
+            let planned = &plan.planned;
+            let installed = name.unwrap_or(&planned.skill.name);
+            if !names.insert(installed.to_owned()) || self.get(installed)?.is_some() {
+                let name = installed.to_owned();
+                return Err(SkillError::NameTaken { name });
+            }
+            let leaf = planned.source_path.rsplit('/').next().unwrap_or_default();
+            let directory = name.unwrap_or(leaf);
+            if !directory.is_empty() {
+                let stem = naming::target_stem(&format!("{directory}.zip"));
+                plan.target = naming::target_name(&stem, "", &request.target_suffix)?;
+            }
+        }
+        let installed = self.install(&mut archive, &chosen)?;
+        match (name, installed.as_slice()) {
+            (Some(name), [skill]) if skill.name != name => {
+                let renamed = self.create(&NewSkill {
+                    name: name.to_owned(),
+                    // Used as it is.
+                    package_root: Some(skill.package_root.clone()),
+                    ..NewSkill::default()
+                })?;
+                Ok(vec![renamed])
+            }
+            _ => Ok(installed),
+        }
+    }
+
+    fn install(
+        &self,
+        archive: &mut Archive<'_>,
+        chosen: &[Plan],
+    ) -> Result<Vec<Skill>, SkillError> {
         let root = self.make_root()?;
-        check_targets(&root, &chosen)?;
+        check_targets(&root, chosen)?;
         let failed = |error| SkillError::io("unpack into", &root.path, error);
         let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
-        for plan in &chosen {
+        for plan in chosen {
             let dir = staging.make(Path::new(&plan.target)).map_err(failed)?;
-            unpack(&mut archive, &plan.inside, dir.as_fd())?;
+            unpack(archive, &plan.inside, dir.as_fd())?;
         }
         // One flush for all files, so that they are not empty after a power failure.
         rustix::fs::syncfs(staging.dir()).map_err(|error| failed(error.into()))?;
 
         let _change = self.change();
-        check_targets(&root, &chosen)?;
+        check_targets(&root, chosen)?;
         let mut published = 0;
-        let installed = self.publish(&root, &staging, &chosen, &mut published);
+        let installed = self.publish(&root, &staging, chosen, &mut published);
         if installed.is_err() {
             for plan in &chosen[..published] {
                 let _ = staging.discard(root.dir.as_fd(), Path::new(&plan.target));

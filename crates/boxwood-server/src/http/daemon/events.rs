@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::response::Response;
 use axum::response::sse::Event;
-use boxwood_api::{Event as BoxEvent, EventKind, SessionId};
+use boxwood_api::{Event as BoxEvent, SessionId};
 use boxwood_session::Access;
-use futures_util::stream;
+use futures_util::future::ready;
+use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::watch;
 use utoipa::IntoParams;
 
 use crate::http::App;
@@ -41,68 +40,32 @@ pub(crate) async fn events(
     State(app): State<Arc<App>>,
     reach: Option<Extension<Access>>,
     Params(filter): Params<Filter>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     // Set by the guard for callers with more rights.
     let reach = reach.map_or(Access::Clients, |Extension(reach)| reach);
-    let watching = EventStream {
-        events: app.sessions.with_access(reach).events(),
-        only: filter.session_id,
-        stopping: app.stopping.clone(),
-    };
-    Ok(respond(stream::unfold(
-        watching,
-        |mut watching| async move {
-            let event = watching.next().await?;
-            Some((event, watching))
-        },
-    )))
-}
-
-struct EventStream {
-    events: boxwood_session::EventStream,
-    only: Option<SessionId>,
-    stopping: watch::Receiver<bool>,
-}
-
-impl EventStream {
-    /// `None` if the daemon stops.
-    async fn next(&mut self) -> Option<Event> {
-        loop {
-            let received = tokio::select! {
-                received = self.events.recv() => received,
-                _ = self.stopping.wait_for(|stopping| *stopping) => return None,
-            };
-            match received {
-                Ok(happened) => {
-                    if self
-                        .only
-                        .as_ref()
-                        .is_none_or(|only| *only == happened.session_id)
-                    {
-                        return Some(event(name(&happened.kind), &happened));
-                    }
-                }
-                Err(RecvError::Lagged(missed)) => {
-                    return Some(event("lagged", &Lagged { missed }));
-                }
-                Err(RecvError::Closed) => return None,
+    let events = app.sessions.with_access(reach).events();
+    let events = stream::unfold(events, async |mut events| match events.recv().await {
+        Err(RecvError::Closed) => None,
+        received => Some((received, events)),
+    });
+    let only = filter.session_id;
+    let shown = move |received: Result<BoxEvent, RecvError>| {
+        ready(match received {
+            Ok(happened) => {
+                let is_meant = only
+                    .as_ref()
+                    .is_none_or(|only| *only == happened.session_id);
+                is_meant.then(|| named(&happened))
             }
-        }
-    }
+            Err(RecvError::Lagged(missed)) => Some(event("lagged", &Lagged { missed })),
+            Err(RecvError::Closed) => None,
+        })
+    };
+    Ok(respond(events.filter_map(shown).take_until(app.stopped())))
 }
 
-fn name(kind: &EventKind) -> &'static str {
-    match kind {
-        EventKind::ImagePull(_) => "image_pull",
-        EventKind::SessionCreated { .. } => "session_created",
-        EventKind::SessionDeleted { .. } => "session_deleted",
-        EventKind::SessionFrozen => "session_frozen",
-        EventKind::SessionThawed { .. } => "session_thawed",
-        EventKind::ExecStarted { .. } => "exec_started",
-        EventKind::ExecFinished { .. } => "exec_finished",
-        EventKind::ProcessStarted { .. } => "process_started",
-        EventKind::ProcessExited { .. } => "process_exited",
-        EventKind::McpConnected { .. } => "mcp_connected",
-        EventKind::McpFailed { .. } => "mcp_failed",
-    }
+/// An event with the name of its kind.
+fn named(happened: &BoxEvent) -> Event {
+    let body = serde_json::to_value(happened).unwrap_or_default();
+    event(body["event"].as_str().unwrap_or_default(), &body)
 }

@@ -64,61 +64,83 @@ impl Metrics {
         let mut text = String::new();
         // Writing to a `String` cannot fail.
         let _ = self
-            .write(&mut text, status)
-            .and_then(|()| write_load(&mut text, load))
+            .write_numbers(&mut text, status, load)
+            .and_then(|()| self.write_requests(&mut text))
+            .and_then(|()| self.write_exec(&mut text))
             .and_then(|()| write_mcp_servers(&mut text, mcp_servers));
         text
     }
 
-    fn write(&self, text: &mut String, status: &Status) -> std::fmt::Result {
-        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        gauge(
-            text,
-            "boxwood_backend_available",
-            "Whether boxes can be started.",
-            status.backend.available.into(),
-        )?;
-        gauge(
-            text,
-            "boxwood_sessions",
-            "Existing sessions.",
-            status.active_sessions,
-        )?;
-        gauge(
-            text,
-            "boxwood_managed_processes",
-            "Running managed processes.",
-            status.managed_processes,
-        )?;
-        gauge(
-            text,
-            "boxwood_warm_boxes",
-            "Prewarmed boxes.",
-            status.warm_boxes,
-        )?;
-        gauge(
-            text,
-            "boxwood_frozen_sessions",
-            "Frozen sessions.",
-            status.frozen_sessions,
-        )?;
-        gauge(
-            text,
-            "boxwood_connections",
-            "Open connections.",
-            load(&self.connections),
-        )?;
-        counter(
-            text,
-            "boxwood_connections_refused_total",
-            "Connections refused because of a limit.",
-        )?;
-        writeln!(
-            text,
-            "boxwood_connections_refused_total {}",
-            load(&self.connections_refused)
-        )?;
-        counter(text, "boxwood_http_requests_total", "Requests answered.")?;
+    fn write_numbers(&self, text: &mut String, status: &Status, load: &Load) -> std::fmt::Result {
+        let backend_available = u64::from(status.backend.available);
+        let in_progress = load.under_way as u64;
+        let bytes_in_flight = load.bytes_in_flight as u64;
+        let connections = self.connections.load(Ordering::Relaxed);
+        let connections_refused = self.connections_refused.load(Ordering::Relaxed);
+        let numbers = [
+            (
+                "backend_available",
+                "Whether boxes can be started.",
+                backend_available,
+            ),
+            ("sessions", "Existing sessions.", status.active_sessions),
+            (
+                "managed_processes",
+                "Running managed processes.",
+                status.managed_processes,
+            ),
+            ("warm_boxes", "Prewarmed boxes.", status.warm_boxes),
+            (
+                "frozen_sessions",
+                "Frozen sessions.",
+                status.frozen_sessions,
+            ),
+            ("connections", "Open connections.", connections),
+            (
+                "connections_refused_total",
+                "Connections refused because of a limit.",
+                connections_refused,
+            ),
+            (
+                "turns",
+                "Captured commands, starts and file operations in progress.",
+                in_progress,
+            ),
+            (
+                "turns_waiting",
+                "Commands and file operations waiting in the queue.",
+                load.waiting as u64,
+            ),
+            (
+                "streamed_commands",
+                "Running streamed commands.",
+                load.live as u64,
+            ),
+            (
+                "bytes_in_flight",
+                "Memory used by requests, output and responses.",
+                bytes_in_flight,
+            ),
+            (
+                "refused_total",
+                "Requests refused because of a limit.",
+                load.refused,
+            ),
+        ];
+        for (name, help, value) in numbers {
+            let kind = if name.ends_with("_total") {
+                "counter"
+            } else {
+                "gauge"
+            };
+            let name = header(text, name, kind, help)?;
+            writeln!(text, "{name} {value}")?;
+        }
+        Ok(())
+    }
+
+    fn write_requests(&self, text: &mut String) -> std::fmt::Result {
+        let name = header(text, "http_requests_total", "counter", "Requests answered.")?;
         let requests = self
             .requests
             .lock()
@@ -127,19 +149,15 @@ impl Metrics {
         for ((method, route, status), count) in requests {
             writeln!(
                 text,
-                "boxwood_http_requests_total{{method=\"{method}\",route=\"{route}\",status=\"{status}\"}} {count}"
+                "{name}{{method=\"{method}\",route=\"{route}\",status=\"{status}\"}} {count}"
             )?;
         }
-        self.write_exec(text)
+        Ok(())
     }
 
     fn write_exec(&self, text: &mut String) -> std::fmt::Result {
-        let name = "boxwood_exec_duration_seconds";
-        writeln!(
-            text,
-            "# HELP {name} Time from request to result of an exec."
-        )?;
-        writeln!(text, "# TYPE {name} histogram")?;
+        let help = "Time from request to result of an exec.";
+        let name = header(text, "exec_duration_seconds", "histogram", help)?;
         for (bound, bucket) in BUCKETS_MS.iter().zip(&self.exec_buckets) {
             writeln!(
                 text,
@@ -159,44 +177,15 @@ impl Metrics {
     }
 }
 
-fn write_load(text: &mut String, load: &Load) -> std::fmt::Result {
-    for (name, help, value) in [
-        (
-            "boxwood_turns",
-            "Captured commands, starts and file operations in progress.",
-            load.under_way,
-        ),
-        (
-            "boxwood_turns_waiting",
-            "Commands and file operations waiting in the queue.",
-            load.waiting,
-        ),
-        (
-            "boxwood_streamed_commands",
-            "Running streamed commands.",
-            load.live,
-        ),
-        (
-            "boxwood_bytes_in_flight",
-            "Memory used by requests, output and responses.",
-            load.bytes_in_flight,
-        ),
-    ] {
-        gauge(text, name, help, value as u64)?;
-    }
-    let refused = "boxwood_refused_total";
-    counter(text, refused, "Requests refused because of a limit.")?;
-    writeln!(text, "{refused} {}", load.refused)
-}
-
 fn write_mcp_servers(text: &mut String, servers: &[(&'static str, u64)]) -> std::fmt::Result {
     if servers.is_empty() {
         return Ok(());
     }
-    let name = "boxwood_mcp_servers";
-    writeln!(
+    let name = header(
         text,
-        "# HELP {name} Hosted MCP servers by status.\n# TYPE {name} gauge"
+        "mcp_servers",
+        "gauge",
+        "Hosted MCP servers by status.",
     )?;
     for (status, count) in servers {
         writeln!(text, "{name}{{status=\"{status}\"}} {count}")?;
@@ -209,15 +198,16 @@ fn seconds(micros: u64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
 
-fn gauge(text: &mut String, name: &str, help: &str, value: u64) -> std::fmt::Result {
-    writeln!(
-        text,
-        "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}"
-    )
-}
-
-fn counter(text: &mut String, name: &str, help: &str) -> std::fmt::Result {
-    writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter")
+/// Writes the lines before the values of a metric, and returns its full name.
+fn header(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+) -> Result<String, std::fmt::Error> {
+    let name = format!("boxwood_{name}");
+    writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}")?;
+    Ok(name)
 }
 
 /// Clients can send arbitrary methods, which must not become label values.
@@ -239,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_out_in_the_exposition_format() {
+    fn metrics_have_the_exposition_format() {
         let metrics = Metrics::default();
         metrics.request(&Method::GET, "/v1/status", 200);
         metrics.request(&Method::GET, "/v1/status", 200);

@@ -22,26 +22,26 @@ use crate::mcp_hosting::toolchains;
 #[utoipa::path(get, path = "/v1/health", tag = "daemon",
     responses((status = 200, description = "The default backend", body = BackendInfo)))]
 pub(super) async fn health(State(app): State<Arc<App>>) -> Response {
-    json::ok(&app.sessions.status().backend)
+    json::ok(app.sessions.status().backend)
 }
 
 #[utoipa::path(get, path = "/v1/status", tag = "daemon",
     responses((status = 200, description = "Counters of the daemon", body = Status)))]
 pub(super) async fn status(State(app): State<Arc<App>>) -> Response {
-    json::ok(&app.sessions.status())
+    json::ok(app.sessions.status())
 }
 
 #[utoipa::path(get, path = "/v1/profiles", tag = "daemon",
     responses((status = 200, description = "All profiles", body = Vec<ProfileInfo>)))]
 pub(super) async fn profiles(State(app): State<Arc<App>>) -> Response {
-    json::ok(&app.rules.profiles.infos())
+    json::ok(app.rules.profiles.infos())
 }
 
 #[utoipa::path(get, path = "/v1/backends", tag = "daemon",
     responses((status = 200, description = "All backends, in order of preference", body = Vec<BackendReport>)))]
-pub(super) async fn backends(State(app): State<Arc<App>>) -> ApiResult<Response> {
+pub(super) async fn backends(State(app): State<Arc<App>>) -> ApiResult {
     let probing = async { Ok::<_, ApiError>(app.sessions.backends().survey().await) };
-    Ok(json::ok(&with_timeout(BACKEND_TIMEOUT, probing).await?))
+    Ok(json::ok(with_timeout(BACKEND_TIMEOUT, probing).await?))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -58,12 +58,12 @@ pub(super) struct WhichBackend {
 pub(super) async fn doctor(
     State(app): State<Arc<App>>,
     Params(which): Params<WhichBackend>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let probing = app.sessions.backends().doctor(which.backend.as_deref());
     let report = with_timeout(BACKEND_TIMEOUT, probing).await?;
     let toolchains = tokio::task::spawn_blocking(toolchains).await;
     Ok(json::ok(
-        &report.with_toolchains(toolchains.unwrap_or_default()),
+        report.with_toolchains(toolchains.unwrap_or_default()),
     ))
 }
 
@@ -117,7 +117,7 @@ pub(super) struct Readiness {
 #[utoipa::path(get, path = "/healthz", tag = "daemon", security(()),
     responses((status = 200, description = "The daemon is running", body = Liveness)))]
 pub(super) async fn healthz(State(app): State<Arc<App>>) -> Response {
-    json::ok(&liveness(&app, "ok"))
+    json::ok(liveness(&app, "ok"))
 }
 
 #[utoipa::path(get, path = "/readyz", tag = "daemon", security(()),

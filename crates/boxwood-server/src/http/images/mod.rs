@@ -8,7 +8,6 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
 use boxwood_api::{
     DeletedImage, ErrorBody, ErrorCode, ImageInfo, ImageList, ImageName, ImageProgress,
     ImageSource, UnlistedBackend,
@@ -35,50 +34,32 @@ pub(super) struct Where {
 #[utoipa::path(get, path = "/v1/images", tag = "images", operation_id = "list_images",
     params(Where),
     responses((status = 200, description = "The available images", body = ImageList)))]
-pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    Params(choice): Params<Where>,
-) -> ApiResult<Response> {
-    if let Some(name) = &choice.backend {
-        let backend = app.sessions.backends().find(name)?;
-        let mut images = configured(&app, backend.name());
-        images.extend(of_backend(backend.as_ref()).await?);
-        return Ok(json::ok(&ImageList {
-            images,
-            unavailable: Vec::new(),
-        }));
-    }
-    let backends = app.sessions.backends().living();
+pub(super) async fn list(State(app): State<Arc<App>>, Params(choice): Params<Where>) -> ApiResult {
+    let known = app.sessions.backends();
+    let backends = match &choice.backend {
+        Some(name) => vec![known.find(name)?],
+        None => known.living(),
+    };
     let asked = backends.iter().map(|backend| async {
-        let own = configured(&app, backend.name());
-        (backend.name(), own, of_backend(backend.as_ref()).await)
+        let listed = with_timeout(BACKEND_TIMEOUT, backend.images().list()).await;
+        (backend.name(), listed)
     });
     let mut list = ImageList {
         images: Vec::new(),
         unavailable: Vec::new(),
     };
-    for (backend, own, outcome) in futures_util::future::join_all(asked).await {
-        list.images.extend(own);
+    for (backend, outcome) in futures_util::future::join_all(asked).await {
+        list.images.extend(configured(&app, backend));
         match outcome {
             Ok(images) => list.images.extend(images),
+            Err(error) if choice.backend.is_some() => return Err(error),
             Err(error) => list.unavailable.push(UnlistedBackend {
                 backend: backend.to_owned(),
                 why: error.message().to_owned(),
             }),
         }
     }
-    Ok(json::ok(&list))
-}
-
-async fn of_backend(backend: &dyn Backend) -> ApiResult<Vec<ImageInfo>> {
-    with_timeout(BACKEND_TIMEOUT, async {
-        backend
-            .images()
-            .list()
-            .await
-            .map_err(|error| refusal(&error))
-    })
-    .await
+    Ok(json::ok(list))
 }
 
 /// The directories configured in `[images]`.
@@ -109,7 +90,7 @@ pub(super) async fn import(
     name: Result<InImage, ApiError>,
     choice: Result<Params<Where>, ApiError>,
     request: Request,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let meant = || {
         let (InImage(name), Params(choice)) = (name?, choice?);
         Ok((name, chosen(&app, choice.backend.as_deref())?))
@@ -120,7 +101,7 @@ pub(super) async fn import(
             let info = upload::import(backend.as_ref(), &name, request, idle).await?;
             // Prewarmed boxes use the previous image of this name.
             app.sessions.remove_prewarmed(backend.name()).await;
-            Ok(json::created(&info))
+            Ok(json::created(info))
         }
         Err(error) => {
             body::discard_request(request).await;
@@ -139,9 +120,9 @@ pub(super) async fn pull(
     State(app): State<Arc<App>>,
     InImage(name): InImage,
     Params(choice): Params<Where>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let backend = chosen(&app, choice.backend.as_deref())?;
-    pull::pull(app.sessions.clone(), backend, name, app.stopping.clone()).await
+    pull::pull(app.sessions.clone(), backend, name, app.stopped()).await
 }
 
 #[utoipa::path(delete, path = "/v1/images/{name}", tag = "images", operation_id = "delete_image",
@@ -153,7 +134,7 @@ pub(super) async fn delete(
     State(app): State<Arc<App>>,
     InImage(name): InImage,
     Params(choice): Params<Where>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let backend = chosen(&app, choice.backend.as_deref())?;
     if backend.name() == NATIVE && app.rules.images.contains_key(name.as_str()) {
         return Err(ApiError::new(
@@ -164,12 +145,8 @@ pub(super) async fn delete(
     }
     // Prewarmed boxes must not prevent the removal.
     app.sessions.remove_prewarmed(backend.name()).await;
-    with_timeout(BACKEND_TIMEOUT, async {
-        let removed = backend.images().remove(&name).await;
-        removed.map_err(|error| refusal(&error))
-    })
-    .await?;
-    Ok(json::ok(&DeletedImage {
+    with_timeout(BACKEND_TIMEOUT, backend.images().remove(&name)).await?;
+    Ok(json::ok(DeletedImage {
         deleted: name.into(),
     }))
 }
@@ -185,18 +162,19 @@ fn chosen(app: &App, wanted: Option<&str>) -> ApiResult<Arc<dyn Backend>> {
     }
 }
 
-/// Converts an error of the image store.
-pub(super) fn refusal(error: &ImageError) -> ApiError {
-    let answer = match error {
-        // The path is only logged.
-        ImageError::Io { .. } => ApiError::internal("the image store failed", error),
-        // Has no error code of its own, only a status.
-        ImageError::InUse { .. } => {
-            ApiError::new(error.code(), error.to_string()).status(StatusCode::CONFLICT)
-        }
-        _ => ApiError::new(error.code(), error.to_string()),
-    };
-    answer.maybe_hint(error.hint())
+impl From<ImageError> for ApiError {
+    fn from(error: ImageError) -> Self {
+        let answer = match &error {
+            // The path is only logged.
+            ImageError::Io { .. } => Self::internal("the image store failed", &error),
+            // Has no error code of its own, only a status.
+            ImageError::InUse { .. } => {
+                Self::new(error.code(), error.to_string()).status(StatusCode::CONFLICT)
+            }
+            _ => Self::new(error.code(), error.to_string()),
+        };
+        answer.maybe_hint(error.hint())
+    }
 }
 
 /// The image in the path.

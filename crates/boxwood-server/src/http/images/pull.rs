@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::response::Response;
 use axum::response::sse::Event;
 use boxwood_api::{ErrorBody, ErrorCode, ImageInfo, ImageName, ImageProgress};
-use boxwood_backend::{Backend, BoxFuture, ImageError, Progress};
+use boxwood_backend::{Backend, Progress};
 use boxwood_session::Sessions;
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, stream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-use super::refusal;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::sessions::exec::sse::{event, respond};
 
@@ -24,36 +24,41 @@ pub(crate) async fn pull(
     sessions: Sessions,
     backend: Arc<dyn Backend>,
     name: ImageName,
-    stopping: watch::Receiver<bool>,
-) -> ApiResult<Response> {
-    let (sender, events) = mpsc::channel(QUEUED_EVENTS);
-    let progress = Progress::to(move |piece| {
+    stopped: BoxFuture<'static, ()>,
+) -> ApiResult {
+    let (sender, progress) = mpsc::channel(QUEUED_EVENTS);
+    let sender = Progress::to(move |piece| {
         // Full: the client is slow. Closed: it has disconnected, and the pull is cancelled.
         let _ = sender.try_send(piece);
     });
-    let pulling = Box::pin(async move {
-        let pulled = backend.images().pull(&name, &progress).await;
-        // Prewarmed boxes may use the previous image of this name.
-        sessions.remove_prewarmed(backend.name()).await;
-        pulled
+    let mut pulling = JoinSet::new();
+    pulling.spawn(async move {
+        let pull = async {
+            let pulled = backend.images().pull(&name, &sender).await;
+            // Prewarmed boxes may use the previous image of this name.
+            sessions.remove_prewarmed(backend.name()).await;
+            pulled
+        };
+        tokio::select! {
+            pulled = pull => pulled.map_err(ApiError::from),
+            () = stopped => {
+                let message = "the pull was cancelled: the daemon is stopping";
+                Err(ApiError::new(ErrorCode::BackendUnavailable, message)
+                    .hint("pull again after the daemon has restarted"))
+            }
+        }
     });
-    let mut following = Following {
-        pulling: Some(pulling),
-        events,
-        ending: None,
-        stopping,
-    };
-    let first = match tokio::time::timeout(FIRST_EVENT, following.next()).await {
+    let mut events = PullEvents { pulling, progress };
+    let first = match tokio::time::timeout(FIRST_EVENT, events.next()).await {
         Ok(Some(PullEvent::Failed(error))) => return Err(error),
         Ok(event) => event,
         Err(_) => None,
     };
-    let first = first.map(PullEvent::into_event);
-    let rest = stream::unfold(following, |mut following| async move {
-        let event = following.next().await?;
-        Some((event.into_event(), following))
+    let rest = stream::unfold(events, async |mut events| {
+        Some((events.next().await?, events))
     });
-    Ok(respond(stream::iter(first).chain(rest)))
+    let events = stream::iter(first).chain(rest);
+    Ok(respond(events.map(PullEvent::into_event)))
 }
 
 enum PullEvent {
@@ -75,40 +80,23 @@ impl PullEvent {
     }
 }
 
-struct Following {
-    pulling: Option<BoxFuture<'static, Result<ImageInfo, ImageError>>>,
-    events: mpsc::Receiver<ImageProgress>,
-    /// Sent after the pending progress events.
-    ending: Option<PullEvent>,
-    stopping: watch::Receiver<bool>,
+/// A pull in a task of its own. Dropping it cancels the pull.
+struct PullEvents {
+    pulling: JoinSet<ApiResult<ImageInfo>>,
+    progress: mpsc::Receiver<ImageProgress>,
 }
 
-impl Following {
+impl PullEvents {
     /// `None` after the last event.
     async fn next(&mut self) -> Option<PullEvent> {
-        if let Some(pulling) = &mut self.pulling {
-            tokio::select! {
-                biased;
-                Some(progress) = self.events.recv() => return Some(PullEvent::Progress(progress)),
-                outcome = pulling => {
-                    self.ending = Some(match outcome {
-                        Ok(info) => PullEvent::Done(info),
-                        Err(error) => PullEvent::Failed(refusal(&error)),
-                    });
-                }
-                _ = self.stopping.wait_for(|stopping| *stopping) => {
-                    let message = "the pull was cancelled: the daemon is stopping";
-                    self.ending = Some(PullEvent::Failed(
-                        ApiError::new(ErrorCode::BackendUnavailable, message)
-                            .hint("pull again after the daemon has restarted"),
-                    ));
-                }
-            }
-            self.pulling = None;
+        // Closed when the task has ended.
+        if let Some(progress) = self.progress.recv().await {
+            return Some(PullEvent::Progress(progress));
         }
-        match self.events.try_recv() {
-            Ok(progress) => Some(PullEvent::Progress(progress)),
-            Err(_) => self.ending.take(),
-        }
+        Some(match self.pulling.join_next().await? {
+            Ok(Ok(info)) => PullEvent::Done(info),
+            Ok(Err(error)) => PullEvent::Failed(error),
+            Err(error) => PullEvent::Failed(ApiError::internal("the pull failed", &error)),
+        })
     }
 }

@@ -8,7 +8,6 @@ use boxwood_api::{ErrorCode, ImageInfo, ImageName};
 use boxwood_backend::Backend;
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
-use super::refusal;
 use crate::http::body;
 use crate::http::error::{ApiError, ApiResult};
 
@@ -48,7 +47,7 @@ pub(crate) async fn import(
         Ok(info) => Ok(info),
         Err(error) => {
             body::discard(Body::from_stream(body)).await;
-            Err(refusal(&error))
+            Err(error.into())
         }
     }
 }

@@ -7,13 +7,12 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, Method};
-use axum::response::Response;
 use axum::routing::{any, get, post};
 use boxwood_api::McpServerName;
 use boxwood_mcp::{BodyPermit, Target};
 use bytes::Bytes;
 
-use super::until;
+use super::until_stopped;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::guard::Principal;
 use crate::http::{App, body};
@@ -33,7 +32,7 @@ async fn streamable(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
     request: Request,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let gateway = app.mcp.gateway()?;
     let target = target(&name)?;
     let is_long_lived = request.method() == Method::GET || listens(request.headers());
@@ -42,7 +41,7 @@ async fn streamable(
     Ok(answer.map(|body| {
         let body = Body::new(body);
         if is_long_lived {
-            until(app.stopping.clone(), body)
+            until_stopped(&app, body)
         } else {
             body
         }
@@ -50,23 +49,19 @@ async fn streamable(
 }
 
 /// The deprecated HTTP+SSE transport.
-async fn sse(
-    State(app): State<Arc<App>>,
-    Path(name): Path<String>,
-    request: Request,
-) -> ApiResult<Response> {
+async fn sse(State(app): State<Arc<App>>, Path(name): Path<String>, request: Request) -> ApiResult {
     let gateway = app.mcp.gateway()?;
     let target = target(&name)?;
     let (principal, request) = whole(&app, request).await?;
     let answer = gateway.sse_open(target, principal, request).await;
-    Ok(answer.map(|body| until(app.stopping.clone(), Body::new(body))))
+    Ok(answer.map(|body| until_stopped(&app, Body::new(body))))
 }
 
 async fn message(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
     request: Request,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let gateway = app.mcp.gateway()?;
     let target = target(&name)?;
     let (principal, request) = whole(&app, request).await?;
@@ -114,7 +109,7 @@ mod tests {
     use crate::load::RequestMemory;
 
     #[test]
-    fn a_body_weighs_for_as_long_as_a_call_holds_on_to_it() {
+    fn a_body_is_charged_until_the_call_releases_its_permit() {
         let budget = Budget::new(1000);
         let memory = RequestMemory::new(&budget);
         memory.take(100).expect("room");
@@ -127,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_or_all_of_them() {
+    fn a_target_is_a_server_name_or_all_servers() {
         assert!(matches!(target("_all"), Ok(Target::All)));
         assert!(matches!(target("time"), Ok(Target::One(name)) if name.as_str() == "time"));
         for bad in ["", "_other", "a/b", "..", "a b"] {

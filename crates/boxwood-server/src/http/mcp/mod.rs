@@ -13,7 +13,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, any};
 use boxwood_mcp::HttpServer;
 use futures_util::StreamExt as _;
-use tokio::sync::watch;
 
 use super::App;
 use super::body;
@@ -26,11 +25,8 @@ pub(super) fn route(app: &App) -> MethodRouter<Arc<App>> {
 
 async fn serve(app: Arc<App>, server: HttpServer, request: Request) -> Response {
     if request.method() == Method::GET {
-        let stopping = app.stopping.clone();
-        return server
-            .answer(request)
-            .await
-            .map(|body| until(stopping, Body::new(body)));
+        let answer = server.answer(request).await;
+        return answer.map(|body| until_stopped(&app, Body::new(body)));
     }
     match body::read_whole(&app, request).await {
         Ok((request, _memory)) => server.answer(request.map(Body::from)).await.map(Body::new),
@@ -39,12 +35,9 @@ async fn serve(app: Arc<App>, server: HttpServer, request: Request) -> Response 
 }
 
 /// Ends a notification stream at shutdown, which would otherwise wait for the client.
-pub(super) fn until(mut stopping: watch::Receiver<bool>, body: Body) -> Body {
+pub(super) fn until_stopped(app: &App, body: Body) -> Body {
     if body.size_hint().exact().is_some() {
         return body;
     }
-    let stopped = async move {
-        let _ = stopping.wait_for(|stopping| *stopping).await;
-    };
-    Body::from_stream(body.into_data_stream().take_until(Box::pin(stopped)))
+    Body::from_stream(body.into_data_stream().take_until(app.stopped()))
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, header};
-use axum::response::Response;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse as _, Response};
 use boxwood_api::{McpProgress, McpServerSpec, McpTestResult};
 use boxwood_mcp::HostingError;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::servers::OfServer;
 use crate::http::App;
@@ -31,9 +31,9 @@ const KEPT_LINES: usize = 64;
 pub(crate) async fn progress(
     State(app): State<Arc<App>>,
     OfServer { name, hosting }: OfServer,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let events = hosting.progress(&name)?;
-    Ok(lines(events, app.stopping.clone()))
+    Ok(lines(events, &app))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/test", tag = "mcp", operation_id = "test_mcp_server",
@@ -45,7 +45,7 @@ pub(crate) async fn test(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
     JsonBody(spec): JsonBody<McpServerSpec>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let hosting = app.mcp.hosting()?.clone();
     let (sender, events) = mpsc::channel(KEPT_LINES);
     let trial = Trial::begin(async move { hosting.test(spec, sender).await }, events);
@@ -60,7 +60,7 @@ pub(crate) async fn test_stored(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
     OfServer { name, hosting }: OfServer,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let hosting = hosting.clone();
     let (sender, events) = mpsc::channel(KEPT_LINES);
     let trial = Trial::begin(
@@ -71,9 +71,9 @@ pub(crate) async fn test_stored(
 }
 
 /// Dropping the response ends the test and deletes its box.
-async fn answer(mut trial: Trial, headers: &HeaderMap, app: &App) -> ApiResult<Response> {
+async fn answer(mut trial: Trial, headers: &HeaderMap, app: &App) -> ApiResult {
     if wants_result(headers) {
-        return Ok(json::ok(&trial.result().await?));
+        return Ok(json::ok(trial.result().await?));
     }
     // Invalid definitions are refused before the stream starts.
     let first = trial.next().await?;
@@ -81,24 +81,25 @@ async fn answer(mut trial: Trial, headers: &HeaderMap, app: &App) -> ApiResult<R
         let next = trial.next().await.ok().flatten()?;
         Some((next, trial))
     });
-    Ok(lines(stream::iter(first).chain(rest), app.stopping.clone()))
+    Ok(lines(stream::iter(first).chain(rest), app))
 }
 
 /// Whether the client accepts only plain JSON.
 fn wants_result(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
-    let mut accepted = accepted.filter_map(|value| value.to_str().ok()).peekable();
-    accepted.peek().is_some()
-        && accepted.all(|value| {
-            let mut types = value.split(',').map(|part| part.split(';').next());
-            types.all(|part| part.unwrap_or_default().trim() == "application/json")
-        })
+    let mut accepted = accepted
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|kind| kind.split(';').next().unwrap_or_default().trim())
+        .peekable();
+    accepted.peek().is_some() && accepted.all(|kind| kind == "application/json")
 }
 
 /// A running test and its progress. Runs in its own task, because it holds a permit that others
 /// wait for and must not wait for a slow client. Dropping it ends the test.
 struct Trial {
-    testing: JoinHandle<Result<McpTestResult, HostingError>>,
+    /// The task; empty once its result has been taken.
+    testing: JoinSet<Result<McpTestResult, HostingError>>,
     events: mpsc::Receiver<McpProgress>,
     is_done: bool,
 }
@@ -108,8 +109,10 @@ impl Trial {
         test: impl Future<Output = Result<McpTestResult, HostingError>> + Send + 'static,
         events: mpsc::Receiver<McpProgress>,
     ) -> Self {
+        let mut testing = JoinSet::new();
+        testing.spawn(test);
         Self {
-            testing: tokio::spawn(test),
+            testing,
             events,
             is_done: false,
         }
@@ -135,35 +138,23 @@ impl Trial {
         self.outcome().await
     }
 
-    /// Polled only once.
     async fn outcome(&mut self) -> Result<McpTestResult, HostingError> {
-        let outcome = (&mut self.testing).await;
-        outcome.unwrap_or(Err(HostingError::Closing))
+        match self.testing.join_next().await {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(_)) | None => Err(HostingError::Closing),
+        }
     }
 }
 
-impl Drop for Trial {
-    fn drop(&mut self) {
-        self.testing.abort();
-    }
-}
-
-fn lines(
-    events: impl Stream<Item = McpProgress> + Send + 'static,
-    mut stopping: watch::Receiver<bool>,
-) -> Response {
-    let stopped = async move {
-        // An error also means that the daemon is stopping.
-        let _ = stopping.wait_for(|stopping| *stopping).await;
-    };
+fn lines(events: impl Stream<Item = McpProgress> + Send + 'static, app: &App) -> Response {
     let lines = events
         .map(|progress| Ok::<_, Infallible>(line(&progress)))
-        .take_until(Box::pin(stopped));
-    let mut response = Response::new(Body::from_stream(lines));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(LINES));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+        .take_until(app.stopped());
+    let headers = [
+        (header::CONTENT_TYPE, LINES),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, Body::from_stream(lines)).into_response()
 }
 
 fn line(progress: &McpProgress) -> Bytes {
@@ -189,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_test_goes_on_whether_or_not_anybody_reads() {
+    async fn a_test_continues_when_its_progress_is_not_read() {
         let (sender, events) = mpsc::channel(1);
         let (is_over, over) = tokio::sync::oneshot::channel();
         let mut trial = Trial::begin(
@@ -204,7 +195,7 @@ mod tests {
             },
             events,
         );
-        over.await.expect("it came to its end");
+        over.await.expect("the test has ended");
         let first = trial.next().await.expect("no failure");
         assert!(matches!(first, Some(McpProgress::Output { line }) if line == "one"));
         let last = trial.next().await.expect("no failure");
@@ -213,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_test_ends_with_its_answer() {
+    async fn a_test_is_cancelled_when_its_response_is_dropped() {
         let (sender, events) = mpsc::channel::<McpProgress>(1);
         let (held, gone) = tokio::sync::oneshot::channel::<()>();
         let trial = Trial::begin(
@@ -229,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_wants_nothing_but_json_waits_for_the_result() {
+    fn only_clients_that_accept_json_alone_get_the_plain_result() {
         let check = |accept: &[&str], expected: bool| {
             let headers: HeaderMap = accept
                 .iter()

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, State};
+use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
 use boxwood_api::{
     CallMcpToolRequest, EditMcpServerRequest, ErrorBody, ErrorCode, ImportMcpRequest, ImportedMcp,
     McpErrorBody, McpLogs, McpServerInfo, McpServerList, McpServerName, McpServerSpec, McpToolInfo,
@@ -38,25 +37,6 @@ impl FromRequestParts<Arc<App>> for OfServer {
     }
 }
 
-/// The tool in the path.
-pub(crate) struct OfTool {
-    server: OfServer,
-    tool: String,
-}
-
-impl FromRequestParts<Arc<App>> for OfTool {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
-        let server = OfServer::from_request_parts(parts, app).await?;
-        let tool = path_value(parts, app, "tool").await?;
-        Ok(Self {
-            server,
-            tool: tool.unwrap_or_default(),
-        })
-    }
-}
-
 impl From<HostingError> for ApiError {
     fn from(error: HostingError) -> Self {
         let refusal = match &error {
@@ -73,9 +53,9 @@ impl From<HostingError> for ApiError {
 
 #[utoipa::path(get, path = "/v1/mcp/servers", tag = "mcp", operation_id = "list_mcp_servers",
     responses((status = 200, description = "All servers sorted by name, with their state but without tools; values of variables are never shown", body = McpServerList)))]
-pub(crate) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
+pub(crate) async fn list(State(app): State<Arc<App>>) -> ApiResult {
     let servers = app.mcp.hosting()?.list();
-    Ok(json::ok(&McpServerList { servers }))
+    Ok(json::ok(McpServerList { servers }))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers", tag = "mcp", operation_id = "add_mcp_server",
@@ -86,9 +66,8 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
 pub(crate) async fn add(
     State(app): State<Arc<App>>,
     JsonBody(spec): JsonBody<McpServerSpec>,
-) -> ApiResult<Response> {
-    let info = app.mcp.hosting()?.add(spec, false).await?;
-    Ok(json::created(&info))
+) -> ApiResult {
+    Ok(json::created(app.mcp.hosting()?.add(spec, false).await?))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/import", tag = "mcp", operation_id = "import_mcp_servers",
@@ -97,14 +76,14 @@ pub(crate) async fn add(
 pub(crate) async fn import(
     State(app): State<Arc<App>>,
     JsonBody(request): JsonBody<ImportMcpRequest>,
-) -> ApiResult<Response> {
-    Ok(json::ok(&app.mcp.hosting()?.import(request).await?))
+) -> ApiResult {
+    Ok(json::ok(app.mcp.hosting()?.import(request).await?))
 }
 
 #[utoipa::path(get, path = "/v1/mcp/servers/{name}", tag = "mcp", operation_id = "get_mcp_server",
     responses((status = 200, description = "The server with its state", body = McpServerInfo)))]
-pub(crate) async fn detail(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
-    Ok(json::ok(&hosting.get(&name)?))
+pub(crate) async fn detail(OfServer { name, hosting }: OfServer) -> ApiResult {
+    Ok(json::ok(hosting.get(&name)?))
 }
 
 #[utoipa::path(put, path = "/v1/mcp/servers/{name}", tag = "mcp", operation_id = "put_mcp_server",
@@ -115,7 +94,7 @@ pub(crate) async fn detail(OfServer { name, hosting }: OfServer) -> ApiResult<Re
 pub(crate) async fn replace(
     OfServer { name, hosting }: OfServer,
     JsonBody(spec): JsonBody<McpServerSpec>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     if spec.name != name {
         return Err(ApiError::validation(format!(
             "the name in the path is `{name}`, but in the body `{}`",
@@ -126,9 +105,9 @@ pub(crate) async fn replace(
     let was_there = hosting.get(&name).is_ok();
     let info = hosting.add(spec, true).await?;
     Ok(if was_there {
-        json::ok(&info)
+        json::ok(info)
     } else {
-        json::created(&info)
+        json::created(info)
     })
 }
 
@@ -138,27 +117,27 @@ pub(crate) async fn replace(
 pub(crate) async fn edit(
     OfServer { name, hosting }: OfServer,
     JsonBody(request): JsonBody<EditMcpServerRequest>,
-) -> ApiResult<Response> {
-    Ok(json::ok(&hosting.edit(&name, request).await?))
+) -> ApiResult {
+    Ok(json::ok(hosting.edit(&name, request).await?))
 }
 
 #[utoipa::path(delete, path = "/v1/mcp/servers/{name}", tag = "mcp", operation_id = "remove_mcp_server",
     responses((status = 200, description = "The server, its box, files and secrets were deleted", body = RemovedMcpServer)))]
-pub(crate) async fn remove(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
+pub(crate) async fn remove(OfServer { name, hosting }: OfServer) -> ApiResult {
     hosting.remove(&name).await?;
-    Ok(json::ok(&RemovedMcpServer { removed: name }))
+    Ok(json::ok(RemovedMcpServer { removed: name }))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/start", tag = "mcp", operation_id = "start_mcp_server",
     responses((status = 200, description = "Starting: see `progress`", body = McpServerInfo)))]
-pub(crate) async fn start(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
-    Ok(json::ok(&hosting.start(&name).await?))
+pub(crate) async fn start(OfServer { name, hosting }: OfServer) -> ApiResult {
+    Ok(json::ok(hosting.start(&name).await?))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/stop", tag = "mcp", operation_id = "stop_mcp_server",
     responses((status = 200, description = "Stopped, until it is started manually", body = McpServerInfo)))]
-pub(crate) async fn stop(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
-    Ok(json::ok(&hosting.stop(&name).await?))
+pub(crate) async fn stop(OfServer { name, hosting }: OfServer) -> ApiResult {
+    Ok(json::ok(hosting.stop(&name).await?))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/restart", tag = "mcp", operation_id = "restart_mcp_server",
@@ -167,13 +146,13 @@ pub(crate) async fn stop(OfServer { name, hosting }: OfServer) -> ApiResult<Resp
 pub(crate) async fn restart(
     OfServer { name, hosting }: OfServer,
     Params(anew): Params<Anew>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let info = if anew.reinstall {
         hosting.reinstall(&name).await?
     } else {
         hosting.restart(&name).await?
     };
-    Ok(json::ok(&info))
+    Ok(json::ok(info))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -187,14 +166,14 @@ pub(crate) struct Anew {
 
 #[utoipa::path(get, path = "/v1/mcp/servers/{name}/logs", tag = "mcp", operation_id = "mcp_server_logs",
     responses((status = 200, description = "Recent messages and stderr", body = McpLogs)))]
-pub(crate) async fn logs(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
-    Ok(json::ok(&hosting.logs(&name).await?))
+pub(crate) async fn logs(OfServer { name, hosting }: OfServer) -> ApiResult {
+    Ok(json::ok(hosting.logs(&name).await?))
 }
 
 #[utoipa::path(get, path = "/v1/mcp/servers/{name}/tools", tag = "mcp", operation_id = "list_mcp_tools",
     responses((status = 200, description = "The visible tools, as of the last `tools/list`", body = Vec<McpToolInfo>)))]
-pub(crate) async fn tools(OfServer { name, hosting }: OfServer) -> ApiResult<Response> {
-    Ok(json::ok(&hosting.get(&name)?.runtime.tools))
+pub(crate) async fn tools(OfServer { name, hosting }: OfServer) -> ApiResult {
+    Ok(json::ok(hosting.get(&name)?.runtime.tools))
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/tools/{tool}", tag = "mcp", operation_id = "call_mcp_tool",
@@ -207,13 +186,12 @@ pub(crate) async fn tools(OfServer { name, hosting }: OfServer) -> ApiResult<Res
         (status = 503, body = McpErrorBody, description = "The server is not available"),
         (status = 504, body = McpErrorBody, description = "The server did not respond in time")))]
 pub(crate) async fn call(
-    OfTool {
-        server: OfServer { name, hosting },
-        tool,
-    }: OfTool,
+    OfServer { name, hosting }: OfServer,
+    Path((_, tool)): Path<(String, String)>,
     JsonBody(request): JsonBody<CallMcpToolRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     // Dropping the call cancels it at the server, if the client disconnects.
-    let result = hosting.call(&name, &tool, request.arguments).await?;
-    Ok(json::ok(&result))
+    Ok(json::ok(
+        hosting.call(&name, &tool, request.arguments).await?,
+    ))
 }

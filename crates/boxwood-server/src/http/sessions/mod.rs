@@ -23,7 +23,7 @@ use crate::http::{App, BACKEND_TIMEOUT, with_timeout};
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions",
     responses((status = 200, description = "All sessions", body = Vec<SessionInfo>)))]
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
-    json::ok(&app.sessions.list())
+    json::ok(app.sessions.list())
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}", tag = "sessions",
@@ -35,23 +35,24 @@ pub(crate) async fn create(
     State(app): State<Arc<App>>,
     InSession { id, sessions }: InSession,
     JsonBody(request): JsonBody<SpecRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let admission = admit(&app, id, request).await?;
-    let session = with_timeout(app.start_timeout, sessions.get_or_create(admission.spec)).await?;
-    Ok(json::created(&session))
+    with_timeout(app.start_timeout, sessions.get_or_create(admission.spec))
+        .await
+        .map(json::created)
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}", tag = "sessions",
     responses((status = 200, description = "The session with its processes", body = SessionDetail)))]
-pub(crate) async fn detail(InSession { id, sessions }: InSession) -> ApiResult<Response> {
-    Ok(json::ok(&sessions.detail(&id)?))
+pub(crate) async fn detail(InSession { id, sessions }: InSession) -> ApiResult {
+    Ok(json::ok(sessions.detail(&id)?))
 }
 
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}", tag = "sessions",
     responses((status = 200, description = "The session was deleted", body = DeletedSession)))]
-pub(crate) async fn delete(InSession { id, sessions }: InSession) -> ApiResult<Response> {
+pub(crate) async fn delete(InSession { id, sessions }: InSession) -> ApiResult {
     with_timeout(BACKEND_TIMEOUT, sessions.delete(&id, "requested")).await?;
-    Ok(json::ok(&DeletedSession { deleted: id }))
+    Ok(json::ok(DeletedSession { deleted: id }))
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/exec", tag = "sessions",
@@ -64,13 +65,13 @@ pub(crate) async fn exec(
     State(app): State<Arc<App>>,
     InSession { id, sessions }: InSession,
     JsonBody(request): JsonBody<SpecRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let started = Instant::now();
     let admission = admit_command(&app, id, request).await?;
     let limit = admission.exec.timeout() + app.start_timeout;
     let result = with_timeout(limit, sessions.exec(admission)).await?;
     app.metrics.exec(started.elapsed());
-    Ok(json::ok(&result))
+    Ok(json::ok(result))
 }
 
 /// Gathers facts and applies policy. The id in the path takes precedence over that in the body.

@@ -1,15 +1,11 @@
 //! Imports and exports skills as zip archives.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Uri, header};
-use axum::response::Response;
+use axum::http::{HeaderMap, Uri};
 use boxwood_api::{ErrorBody, PlannedSkill as Planned, SkillIntake};
-use boxwood_skills::{
-    NewSkill, PlannedSkill, Skill, SkillError, SkillStore, ZipRequest, ZipSelection,
-};
+use boxwood_skills::{PlannedSkill, Skill, SkillError, SkillStore, ZipRequest};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -22,7 +18,7 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::http::json;
 use crate::http::params::parse_query;
 
-/// Maximum number of skills per request. The archive is inflated once for each.
+/// Maximum number of skills per request.
 const MAX_SELECTED: usize = 64;
 
 /// Query parameters of an installation.
@@ -89,7 +85,7 @@ pub(crate) async fn install(
     uri: Uri,
     headers: HeaderMap,
     request: Request,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let params = InstallParams::read(uri.query().unwrap_or_default())?;
     is_zip(&headers)?;
     let _permit = app.skill_uploads.permit().await?;
@@ -101,7 +97,7 @@ pub(crate) async fn install(
             Ok(found.iter().map(plan).collect())
         })
         .await?;
-        return Ok(json::ok(&SkillIntake {
+        return Ok(json::ok(SkillIntake {
             planned,
             installed: Vec::new(),
         }));
@@ -110,74 +106,36 @@ pub(crate) async fn install(
     let installed = with_store(&app.skills, move |store| {
         // Holds the lock, so that checking names and installing is atomic.
         let _write_lock = uploads.lock();
-        let skills = take(store, &bytes, &params).map_err(|error| refusal(&error))?;
+        // The store allows two skills with the same name, as LangBot Box does, of which only one would be reachable.
+        let name = params.name.as_deref();
+        let skills =
+            store.install_unique(&bytes, &params.request(), params.source_path.clone(), name);
+        let skills = skills.map_err(|error| refusal(&error))?;
         Ok(skills.iter().map(info).collect())
     })
     .await?;
-    Ok(json::created(&SkillIntake {
+    Ok(json::created(SkillIntake {
         planned: Vec::new(),
         installed,
     }))
-}
-
-/// Installs all selected skills, or none. Each gets its own directory, named like the one in the
-/// archive.
-///
-/// The store allows two packages with the same name, as LangBot Box does. This route refuses it,
-/// because only one of them would be reachable.
-fn take(
-    store: &SkillStore,
-    bytes: &[u8],
-    params: &InstallParams,
-) -> Result<Vec<Skill>, SkillError> {
-    let planned = store.preview_zip(bytes, &params.request())?;
-    let meant = params.meant(&planned)?;
-    if let Some(name) = &params.name {
-        if meant.len() != 1 {
-            return Err(choose(&planned));
-        }
-        usable(name)?;
-    }
-    let mut names = BTreeSet::new();
-    for found in &meant {
-        let name = params.name.as_ref().unwrap_or(&found.skill.name);
-        if !names.insert(name) || store.get(name)?.is_some() {
-            return Err(SkillError::NameTaken { name: name.clone() });
-        }
-    }
-    let mut installed: Vec<Skill> = Vec::new();
-    for found in meant {
-        match take_one(store, bytes, params, found) {
-            Ok(skill) => installed.push(skill),
-            Err(error) => {
-                for skill in &installed {
-                    // Report the first error.
-                    if let Err(undo) = store.delete(&skill.name) {
-                        tracing::warn!(skill = skill.name, error = %undo, "failed to undo a partial installation; the skill stays in the store");
-                    }
-                }
-                return Err(error);
-            }
-        }
-    }
-    Ok(installed)
 }
 
 /// Installs the single skill of an archive that was packed from the directory `place` of a box.
 pub(crate) fn install_package(
     store: &SkillStore,
     bytes: &[u8],
-    name: Option<String>,
+    name: Option<&str>,
     place: &str,
 ) -> ApiResult<Skill> {
     let directory = place.trim_end_matches('/').rsplit('/').next();
     let directory = directory.unwrap_or_default();
-    let params = InstallParams {
-        filename: Some(format!("{directory}.zip")),
-        name,
-        ..InstallParams::default()
+    let request = ZipRequest {
+        filename: format!("{directory}.zip"),
+        target_suffix: String::new(),
+        ..ZipRequest::default()
     };
-    let mut taken = take(store, bytes, &params).map_err(|error| match error {
+    let installed = store.install_unique(bytes, &request, Vec::new(), name);
+    let mut installed = installed.map_err(|error| match error {
         SkillError::NoSkillBelow { .. } | SkillError::UploadEmpty => ApiError::validation(format!(
             "No SKILL.md found in {place} or its subdirectories (max depth: 2)"
         )),
@@ -186,91 +144,9 @@ pub(crate) fn install_package(
         )),
         other => refusal(&other),
     })?;
-    taken
+    installed
         .pop()
         .ok_or_else(|| ApiError::validation(format!("No SKILL.md found in {place}")))
-}
-
-fn take_one(
-    store: &SkillStore,
-    bytes: &[u8],
-    params: &InstallParams,
-    found: &PlannedSkill,
-) -> Result<Skill, SkillError> {
-    let mut request = params.request();
-    let leaf = found.source_path.rsplit('/').next().unwrap_or_default();
-    if let Some(name) = &params.name {
-        request.filename = format!("{name}.zip");
-    } else if !leaf.is_empty() {
-        request.filename = format!("{leaf}.zip");
-    }
-    let selection = ZipSelection {
-        source_paths: vec![found.source_path.clone()],
-        ..ZipSelection::default()
-    };
-    let mut installed = store.install_zip(bytes, &request, &selection)?;
-    let skill = installed.pop().ok_or_else(|| SkillError::NotFound {
-        name: found.skill.name.clone(),
-    })?;
-    match &params.name {
-        Some(name) if *name != skill.name => store.create(&NewSkill {
-            name: name.clone(),
-            // Used as it is.
-            package_root: Some(skill.package_root),
-            ..NewSkill::default()
-        }),
-        _ => Ok(skill),
-    }
-}
-
-impl InstallParams {
-    fn meant<'a>(&self, planned: &'a [PlannedSkill]) -> Result<Vec<&'a PlannedSkill>, SkillError> {
-        if self.source_path.is_empty() {
-            return match planned {
-                [only] => Ok(vec![only]),
-                _ => Err(choose(planned)),
-            };
-        }
-        let mut meant: Vec<&PlannedSkill> = Vec::new();
-        for path in &self.source_path {
-            let path = path.trim().trim_matches('/');
-            let found = planned.iter().find(|found| found.source_path == path);
-            let found = found.ok_or_else(|| SkillError::InvalidSourcePath {
-                path: path.to_owned(),
-                available: paths(planned),
-            })?;
-            if !meant.iter().any(|other| other.source_path == path) {
-                meant.push(found);
-            }
-        }
-        Ok(meant)
-    }
-}
-
-fn choose(planned: &[PlannedSkill]) -> SkillError {
-    SkillError::ChooseSourcePaths {
-        candidates: paths(planned),
-    }
-}
-
-fn paths(planned: &[PlannedSkill]) -> String {
-    let paths: Vec<&str> = planned
-        .iter()
-        .map(|found| found.source_path.as_str())
-        .collect();
-    paths.join(", ")
-}
-
-/// Applies the store's naming rule before unpacking: a name that is refused later would leave the
-/// package with its old name.
-fn usable(name: &str) -> Result<(), SkillError> {
-    let plain = |char: char| char.is_alphanumeric() || char == '-' || char == '_';
-    match name.chars().count() {
-        0 => Err(SkillError::NameRequired),
-        1..=64 if name.chars().all(plain) && name.chars().any(char::is_alphanumeric) => Ok(()),
-        1..=64 => Err(SkillError::NameCharacters),
-        _ => Err(SkillError::NameTooLong),
-    }
 }
 
 fn plan(found: &PlannedSkill) -> Planned {
@@ -285,35 +161,18 @@ fn plan(found: &PlannedSkill) -> Planned {
 
 /// Browsers send forms and plain text across origins without a preflight request, but not archives.
 fn is_zip(headers: &HeaderMap) -> ApiResult<()> {
-    let mut types = headers.get_all(header::CONTENT_TYPE).iter();
-    let essence = match (types.next(), types.next()) {
-        (Some(only), None) => only.to_str().unwrap_or_default(),
-        (None, _) => "",
-        (Some(_), Some(_)) => {
-            return Err(ApiError::validation("more than one Content-Type header"));
-        }
-    };
-    let essence = essence.split(';').next().unwrap_or_default().trim();
-    let known = [
-        "application/zip",
-        "application/x-zip-compressed",
-        "application/octet-stream",
-    ];
-    if known.iter().any(|name| essence.eq_ignore_ascii_case(name)) {
-        return Ok(());
+    match json::content_type(headers)?.unwrap_or_default().as_str() {
+        "application/zip" | "application/x-zip-compressed" | "application/octet-stream" => Ok(()),
+        other => Err(ApiError::validation(format!(
+            "the body must be a zip archive, not `{other}`"
+        ))
+        .hint("send `Content-Type: application/zip`")),
     }
-    Err(
-        ApiError::validation(format!("the body must be a zip archive, not `{essence}`"))
-            .hint("send `Content-Type: application/zip`"),
-    )
 }
 
 #[utoipa::path(get, path = "/v1/skills/{name}/export", tag = "skills", operation_id = "export_skill",
     responses((status = 200, description = "The package as an archive", content_type = "application/zip", body = Vec<u8>)))]
-pub(crate) async fn export(
-    State(app): State<Arc<App>>,
-    InSkill(name): InSkill,
-) -> ApiResult<Response> {
+pub(crate) async fn export(State(app): State<Arc<App>>, InSkill(name): InSkill) -> ApiResult {
     let _permit = app.skill_uploads.permit().await?;
     let archive = in_store(&app, move |store| store.export_zip(&name)).await?;
     Ok(attachment(archive, "application/zip"))
@@ -343,21 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_behind_a_directorys_name_unasked() {
+    fn the_default_target_suffix_is_empty() {
         let request = read("filename=pdf.zip").expect("fine").request();
         assert_eq!(
             (request.filename.as_str(), request.target_suffix.as_str()),
             ("pdf.zip", "")
         );
-    }
-
-    #[test]
-    fn a_new_name_is_checked_before_the_package_is_there() {
-        for good in ["pdf", "a-b_1", "字"] {
-            assert!(usable(good).is_ok(), "{good}");
-        }
-        for bad in ["", "-", "a b", "../x", "a/b", "x\0", &"x".repeat(65)] {
-            assert!(usable(bad).is_err(), "{bad}");
-        }
     }
 }

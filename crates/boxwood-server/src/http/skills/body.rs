@@ -57,13 +57,10 @@ impl UploadGate {
 
 /// Reads a body of at most `limit` bytes. `idle` is the timeout for each chunk.
 pub(crate) async fn receive(request: Request, limit: u64, idle: Duration) -> ApiResult<Bytes> {
-    let too_large = || {
-        ApiError::new(
-            ErrorCode::PayloadTooLarge,
-            format!("the body is larger than {limit} bytes"),
-        )
-        .hint("the limits are configured in `[skills.limits]`")
-    };
-    let request = body::read(request, limit, idle, None, too_large).await?;
+    let request = body::read(request, limit, idle, None).await;
+    let request = request.map_err(|error| match error.code() {
+        ErrorCode::PayloadTooLarge => error.hint("the limits are configured in `[skills.limits]`"),
+        _ => error,
+    })?;
     Ok(request.into_body())
 }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_learns_where_the_store_is() {
+    fn errors_do_not_contain_host_paths() {
         let path = || PathBuf::from("/srv/secret/skills/pdf");
         let errors = [
             SkillError::DirectoryExists { path: path() },
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_the_stores_own() {
+    fn error_codes_are_those_of_the_store() {
         let check = |error: SkillError, code: ErrorCode| {
             assert_eq!(refusal(&error).detail().code, code, "{error}");
         };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use boxwood_api::{
     DeletedFile, ErrorBody, MoveSkillFileRequest, MovedSkillFile, SkillFileList, WrittenSkillFile,
 };
@@ -21,7 +21,7 @@ use super::{InSkill, InSkillFile, in_store, with_store};
 use crate::http::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::json::{self, JsonBody};
-use crate::http::params::Params;
+use crate::http::params::{self, Params};
 
 const DEFAULT_ENTRIES: usize = 200;
 const MAX_ENTRIES: usize = 10_000;
@@ -46,19 +46,15 @@ pub(crate) async fn list(
     State(app): State<Arc<App>>,
     InSkill(name): InSkill,
     Params(params): Params<ListParams>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let most = params.max_entries.unwrap_or(DEFAULT_ENTRIES);
-    if !(1..=MAX_ENTRIES).contains(&most) {
-        return Err(ApiError::validation(format!(
-            "max_entries must be between 1 and {MAX_ENTRIES}"
-        )));
-    }
+    let most = params::limit("max_entries", most, MAX_ENTRIES)?;
     let path = params.path.unwrap_or_else(|| ".".to_owned());
     let found = in_store(&app, move |store| {
         store.list_files(&name, &path, params.include_hidden, most)
     })
     .await?;
-    Ok(json::ok(&SkillFileList {
+    Ok(json::ok(SkillFileList {
         path: found.base_path,
         entries: found.entries,
         truncated: found.truncated,
@@ -70,29 +66,25 @@ pub(crate) async fn list(
 pub(crate) async fn read(
     State(app): State<Arc<App>>,
     InSkillFile(name, path): InSkillFile,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let (content, tag) = in_store(&app, move |store| {
         let file = store.read_bytes(&name, &path)?;
         let tag = tag_of(&file.content);
         Ok((file.content, tag))
     })
     .await?;
-    let mut response = attachment(content, "application/octet-stream");
-    if let Ok(tag) = HeaderValue::try_from(tag) {
-        response.headers_mut().insert(header::ETAG, tag);
-    }
-    Ok(response)
+    let content = attachment(content, "application/octet-stream");
+    Ok(([(header::ETAG, tag)], content).into_response())
 }
 
 /// Served as an attachment, so that browsers do not render it on the daemon's origin.
-pub(crate) fn attachment(content: Vec<u8>, kind: &'static str) -> Response {
-    let mut response = Response::new(Body::from(content));
-    let headers = response.headers_mut();
-    let mut set = |name: HeaderName, value| headers.insert(name, HeaderValue::from_static(value));
-    set(header::CONTENT_TYPE, kind);
-    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    set(header::CONTENT_DISPOSITION, "attachment");
-    response
+pub(crate) fn attachment(content: impl Into<Body>, kind: &'static str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_DISPOSITION, "attachment"),
+    ];
+    (headers, content.into()).into_response()
 }
 
 #[utoipa::path(put, path = "/v1/skills/{name}/files/{*path}", tag = "skills", operation_id = "write_skill_file",
@@ -106,7 +98,7 @@ pub(crate) async fn write(
     InSkillFile(name, path): InSkillFile,
     headers: HeaderMap,
     request: Request,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let wanted = if_match(&headers)?;
     let _permit = app.skill_uploads.permit().await?;
     let limit = app.skills.limits().max_file_bytes;
@@ -116,14 +108,14 @@ pub(crate) async fn write(
         // Holds the lock, so that checking and writing is atomic.
         let _write_lock = uploads.lock();
         if let Some(wanted) = wanted {
-            same(store, &name, &path, &wanted)?;
+            check_tag(store, &name, &path, &wanted)?;
         }
         store
             .write(&name, &path, &content)
             .map_err(|error| refusal(&error))
     })
     .await?;
-    Ok(json::created(&WrittenSkillFile {
+    Ok(json::created(WrittenSkillFile {
         path: written.path,
         bytes_written: written.bytes_written,
     }))
@@ -134,13 +126,12 @@ pub(crate) async fn write(
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
     InSkillFile(name, path): InSkillFile,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let deleted = in_store(&app, move |store| {
         store.delete_file(&name, &path)?;
         Ok(DeletedFile { deleted: path })
-    })
-    .await?;
-    Ok(json::ok(&deleted))
+    });
+    deleted.await.map(json::ok)
 }
 
 #[utoipa::path(post, path = "/v1/skills/{name}/move", tag = "skills", operation_id = "move_skill_file",
@@ -152,14 +143,13 @@ pub(crate) async fn rename(
     State(app): State<Arc<App>>,
     InSkill(name): InSkill,
     JsonBody(request): JsonBody<MoveSkillFileRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let moved = in_store(&app, move |store| {
         let MoveSkillFileRequest { from, to } = request;
         store.move_file(&name, &from, &to)?;
         Ok(MovedSkillFile { from, to })
-    })
-    .await?;
-    Ok(json::ok(&moved))
+    });
+    moved.await.map(json::ok)
 }
 
 /// The entity tag. Derived from the content, because modification times are too coarse.
@@ -168,13 +158,8 @@ fn tag_of(content: &[u8]) -> String {
     format!("\"{}\"", data_encoding::HEXLOWER.encode(&digest[..16]))
 }
 
-/// The precondition of a write.
-enum IfMatch {
-    Anything,
-    OneOf(Vec<String>),
-}
-
-fn if_match(headers: &HeaderMap) -> ApiResult<Option<IfMatch>> {
+/// The tags of `If-Match`; `None` without the header.
+fn if_match(headers: &HeaderMap) -> ApiResult<Option<Vec<String>>> {
     let mut tags = Vec::new();
     for value in headers.get_all(header::IF_MATCH) {
         let text = value
@@ -182,25 +167,19 @@ fn if_match(headers: &HeaderMap) -> ApiResult<Option<IfMatch>> {
             .map_err(|_| ApiError::validation("the If-Match header cannot be read"))?;
         tags.extend(text.split(',').map(|tag| tag.trim().to_owned()));
     }
-    Ok(match tags.as_slice() {
-        [] => None,
-        [one] if one == "*" => Some(IfMatch::Anything),
-        _ => Some(IfMatch::OneOf(tags)),
-    })
+    Ok((!tags.is_empty()).then_some(tags))
 }
 
-fn same(store: &SkillStore, name: &str, path: &str, wanted: &IfMatch) -> ApiResult<()> {
+/// Fails unless the file exists with one of these tags; `*` stands for any.
+fn check_tag(store: &SkillStore, name: &str, path: &str, wanted: &[String]) -> ApiResult<()> {
     let found = match store.read_bytes(name, path) {
         Ok(file) => Some(tag_of(&file.content)),
         Err(SkillError::FileNotFound { .. }) => None,
         Err(error) => return Err(refusal(&error)),
     };
-    let fits = match (&found, wanted) {
-        (None, _) => false,
-        (Some(_), IfMatch::Anything) => true,
-        (Some(tag), IfMatch::OneOf(tags)) => tags.contains(tag),
-    };
-    if fits {
+    if let Some(found) = &found
+        && wanted.iter().any(|tag| tag == "*" || tag == found)
+    {
         return Ok(());
     }
     let message = match found {
@@ -214,26 +193,25 @@ fn same(store: &SkillStore, name: &str, path: &str, wanted: &IfMatch) -> ApiResu
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     #[test]
-    fn tags_name_contents() {
+    fn entity_tags_depend_on_the_content() {
         assert_eq!(tag_of(b""), "\"e3b0c44298fc1c149afbf4c8996fb924\"");
         assert_ne!(tag_of(b"a"), tag_of(b"b"));
     }
 
     #[test]
-    fn a_condition_is_a_star_or_tags() {
+    fn if_match_has_a_star_or_a_list_of_tags() {
         let read = |text: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_MATCH, HeaderValue::from_static(text));
             if_match(&headers).expect("readable").expect("a condition")
         };
-        assert!(matches!(read("*"), IfMatch::Anything));
-        let IfMatch::OneOf(tags) = read("\"a\", \"b\"") else {
-            panic!("tags");
-        };
-        assert_eq!(tags, ["\"a\"", "\"b\""]);
+        assert_eq!(read("*"), ["*"]);
+        assert_eq!(read("\"a\", \"b\""), ["\"a\"", "\"b\""]);
         assert!(matches!(if_match(&HeaderMap::new()), Ok(None)));
     }
 }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
-use axum::response::Response;
 use boxwood_api::{
     CreateSkillRequest, DeletedSkill, ErrorBody, SkillDetail, SkillInfo, SkillList, SkillProblem,
     UpdateSkillRequest,
@@ -25,7 +24,7 @@ use error::refusal;
 
 #[utoipa::path(get, path = "/v1/skills", tag = "skills", operation_id = "list_skills",
     responses((status = 200, description = "All skills, and packages that cannot be read", body = SkillList)))]
-pub(super) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
+pub(super) async fn list(State(app): State<Arc<App>>) -> ApiResult {
     let list = in_store(&app, |store| {
         let skills = store.list()?;
         let problems = store.problems()?;
@@ -33,9 +32,8 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
             skills: skills.iter().map(info).collect(),
             problems: problems.iter().map(|found| problem(store, found)).collect(),
         })
-    })
-    .await?;
-    Ok(json::ok(&list))
+    });
+    list.await.map(json::ok)
 }
 
 #[utoipa::path(post, path = "/v1/skills", tag = "skills", operation_id = "create_skill",
@@ -46,7 +44,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     JsonBody(request): JsonBody<CreateSkillRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let detail = in_store(&app, move |store| {
         let new = NewSkill {
             name: request.name,
@@ -56,23 +54,18 @@ pub(super) async fn create(
             package_root: None,
         };
         store.create(&new).map(detail_of)
-    })
-    .await?;
-    Ok(json::created(&detail))
+    });
+    detail.await.map(json::created)
 }
 
 #[utoipa::path(get, path = "/v1/skills/{name}", tag = "skills", operation_id = "get_skill",
     responses((status = 200, description = "The skill with its instructions", body = SkillDetail)))]
-pub(super) async fn detail(
-    State(app): State<Arc<App>>,
-    InSkill(name): InSkill,
-) -> ApiResult<Response> {
+pub(super) async fn detail(State(app): State<Arc<App>>, InSkill(name): InSkill) -> ApiResult {
     let detail = in_store(&app, move |store| {
         let found = store.get(&name)?.ok_or(SkillError::NotFound { name })?;
         Ok(detail_of(found))
-    })
-    .await?;
-    Ok(json::ok(&detail))
+    });
+    detail.await.map(json::ok)
 }
 
 #[utoipa::path(patch, path = "/v1/skills/{name}", tag = "skills", operation_id = "update_skill",
@@ -82,7 +75,7 @@ pub(super) async fn update(
     State(app): State<Arc<App>>,
     InSkill(name): InSkill,
     JsonBody(request): JsonBody<UpdateSkillRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let detail = in_store(&app, move |store| {
         let patch = SkillPatch {
             display_name: request.display_name,
@@ -91,23 +84,18 @@ pub(super) async fn update(
             ..SkillPatch::default()
         };
         store.update(&name, &patch).map(detail_of)
-    })
-    .await?;
-    Ok(json::ok(&detail))
+    });
+    detail.await.map(json::ok)
 }
 
 #[utoipa::path(delete, path = "/v1/skills/{name}", tag = "skills", operation_id = "delete_skill",
     responses((status = 200, description = "The skill was deleted", body = DeletedSkill)))]
-pub(super) async fn delete(
-    State(app): State<Arc<App>>,
-    InSkill(name): InSkill,
-) -> ApiResult<Response> {
+pub(super) async fn delete(State(app): State<Arc<App>>, InSkill(name): InSkill) -> ApiResult {
     let deleted = in_store(&app, move |store| {
         store.delete(&name)?;
         Ok(DeletedSkill { deleted: name })
-    })
-    .await?;
-    Ok(json::ok(&deleted))
+    });
+    deleted.await.map(json::ok)
 }
 
 /// The skill in the path. Any text; unknown names are not found.

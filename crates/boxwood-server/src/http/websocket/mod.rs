@@ -16,7 +16,8 @@ use axum::response::Response;
 use boxwood_api::ErrorCode;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::App;
@@ -104,17 +105,9 @@ pub(crate) enum CloseReason {
     Superseded,
 }
 
-/// Resolves when boxes are being detached for the next daemon.
-pub(crate) async fn handover_started(handing_over: &watch::Receiver<bool>) {
-    let mut handing_over = handing_over.clone();
-    if handing_over
-        .wait_for(|handing_over| *handing_over)
-        .await
-        .is_err()
-    {
-        // The sender is gone, so there will be no handover.
-        std::future::pending::<()>().await;
-    }
+pub(crate) fn text_frame(frame: &impl Serialize) -> Message {
+    // Cannot fail for the types of frames; clients ignore an empty object.
+    Message::text(serde_json::to_string(frame).unwrap_or_else(|_| "{}".to_owned()))
 }
 
 /// Closes a socket. Reads until the peer confirms, because closing with unread data would discard the
@@ -143,34 +136,16 @@ pub(crate) async fn close_with(
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, reason).await;
 }
 
-/// Schedules pings and tracks when the peer was last seen.
-pub(crate) struct Heartbeat {
-    ticks: Interval,
-    last_seen: LastSeen,
-}
-
-impl Heartbeat {
-    pub(crate) fn new(every: Duration) -> Self {
-        let mut ticks = interval_at(Instant::now() + every, every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self {
-            ticks,
-            last_seen: LastSeen {
-                every,
-                start: Instant::now(),
-                last_ms: Arc::new(AtomicU64::new(0)),
-            },
-        }
-    }
-
-    /// Resolves when the next ping is due.
-    pub(crate) async fn tick(&mut self) {
-        self.ticks.tick().await;
-    }
-
-    pub(crate) fn last_seen(&self) -> LastSeen {
-        self.last_seen.clone()
-    }
+/// Schedules pings. They keep a peer that sends nothing from timing out.
+pub(crate) fn heartbeat(every: Duration) -> (Interval, LastSeen) {
+    let mut pings = interval_at(Instant::now() + every, every);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let last_seen = LastSeen {
+        every,
+        start: Instant::now(),
+        last_ms: Arc::new(AtomicU64::new(0)),
+    };
+    (pings, last_seen)
 }
 
 /// When the last frame of the peer arrived.
@@ -222,8 +197,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_times_out_after_two_ping_intervals() {
-        let heartbeat = Heartbeat::new(Duration::from_secs(20));
-        let last_seen = heartbeat.last_seen();
+        let (_, last_seen) = heartbeat(Duration::from_secs(20));
         let start = Instant::now();
         sleep(Duration::from_secs(30)).await;
         last_seen.touch();

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Interval;
 
 use super::stdin::{self, Progress, StdinSender};
-use super::{CloseReason, Heartbeat, LastSeen};
+use super::{CloseReason, LastSeen};
 use crate::http::error::{ApiError, ApiResult};
 
 /// A program with an attached client, and the frames that this client exchanges with it.
@@ -23,6 +24,8 @@ pub(crate) trait AttachedProgram: Sync {
     fn close_stdin(&self);
     /// The next frame of output. Cancel-safe.
     fn next_output(&self) -> impl Future<Output = OutputFrame> + Send;
+    /// The last frame of output has been sent.
+    fn output_sent(&self);
     /// Handles a text frame of the client.
     fn handle(
         &self,
@@ -37,15 +40,16 @@ pub(crate) trait AttachedProgram: Sync {
 
 pub(crate) enum OutputFrame {
     Frame(Message),
-    /// The relay is closed after this frame.
-    Last(Message, CloseReason),
+    /// The relay is closed after this frame, if there is one.
+    Last(Option<Message>, CloseReason),
 }
 
 pub(crate) struct Relay<'a> {
     pub(crate) sink: &'a mut SplitSink<WebSocket, Message>,
     pub(crate) stream: &'a mut SplitStream<WebSocket>,
-    pub(crate) heartbeat: Heartbeat,
-    pub(crate) first_frame: Message,
+    /// Pings, and when the client was last seen.
+    pub(crate) heartbeat: (Interval, LastSeen),
+    pub(crate) first_frame: Option<Message>,
     /// The complete stdin, if it was part of the request.
     pub(crate) given_stdin: Option<String>,
     /// Frames that the client sent before it was attached.
@@ -55,29 +59,25 @@ pub(crate) struct Relay<'a> {
 impl Relay<'_> {
     /// Runs until the program exits or the client disconnects.
     pub(crate) async fn run(self, program: &impl AttachedProgram) -> CloseReason {
-        let last_seen = self.heartbeat.last_seen();
+        let (pings, last_seen) = self.heartbeat;
         let (input, forwarder) = stdin::queue();
         if let Some(text) = self.given_stdin {
             input.send_all(text.into());
         }
         let (progress, accepted) = watch::channel(None);
         let (reply, replies) = mpsc::channel(1);
-        let sender = FrameSender {
-            sink: self.sink,
-            heartbeat: self.heartbeat,
+        let output = send_frames(
+            self.sink,
+            self.first_frame,
+            pings,
             accepted,
             replies,
-        };
-        let receiver = FrameReceiver {
-            stream: self.stream,
-            early: self.early,
-            input: &input,
-            last_seen: &last_seen,
-            reply: &reply,
-        };
+            program,
+        );
+        let frames = receive_frames(self.stream, self.early, &input, &last_seen, &reply, program);
         tokio::select! {
-            reason = sender.run(self.first_frame, program) => reason.unwrap_or(CloseReason::Normal),
-            () = receiver.run(program) => CloseReason::Normal,
+            reason = output => reason.unwrap_or(CloseReason::Normal),
+            () = frames => CloseReason::Normal,
             () = last_seen.timeout() => {
                 tracing::debug!("attached client timed out; detaching");
                 CloseReason::Normal
@@ -87,80 +87,79 @@ impl Relay<'_> {
     }
 }
 
-struct FrameSender<'a> {
-    sink: &'a mut SplitSink<WebSocket, Message>,
-    heartbeat: Heartbeat,
-    accepted: watch::Receiver<Option<Progress>>,
-    replies: mpsc::Receiver<ApiError>,
-}
-
-impl FrameSender<'_> {
-    /// `None` if the client has disconnected.
-    async fn run(
-        mut self,
-        first_frame: Message,
-        program: &impl AttachedProgram,
-    ) -> Option<CloseReason> {
-        self.sink.send(first_frame).await.ok()?;
-        loop {
-            let message = tokio::select! {
-                biased;
-                Some(error) = self.replies.recv() => program.error_frame(error),
-                // Intermediate values are skipped.
-                Ok(()) = self.accepted.changed() => {
-                    let progress = *self.accepted.borrow_and_update();
-                    match progress.and_then(|progress| program.progress_frame(progress)) {
-                        Some(frame) => frame,
-                        None => continue,
-                    }
+/// Sends frames until the program exits. `None` if the client has disconnected.
+async fn send_frames(
+    sink: &mut SplitSink<WebSocket, Message>,
+    first_frame: Option<Message>,
+    mut pings: Interval,
+    mut accepted: watch::Receiver<Option<Progress>>,
+    mut replies: mpsc::Receiver<ApiError>,
+    program: &impl AttachedProgram,
+) -> Option<CloseReason> {
+    if let Some(frame) = first_frame {
+        sink.send(frame).await.ok()?;
+    }
+    loop {
+        let message = tokio::select! {
+            biased;
+            Some(error) = replies.recv() => program.error_frame(error),
+            // Intermediate values are skipped.
+            Ok(()) = accepted.changed() => {
+                let progress = *accepted.borrow_and_update();
+                match progress.and_then(|progress| program.progress_frame(progress)) {
+                    Some(frame) => frame,
+                    None => continue,
                 }
-                output = program.next_output() => match output {
-                    OutputFrame::Frame(frame) => frame,
-                    OutputFrame::Last(frame, reason) => {
-                        self.sink.send(frame).await.ok()?;
-                        return Some(reason);
+            }
+            output = program.next_output() => match output {
+                OutputFrame::Frame(frame) => {
+                    sink.send(frame).await.ok()?;
+                    program.output_sent();
+                    continue;
+                }
+                OutputFrame::Last(frame, reason) => {
+                    if let Some(frame) = frame {
+                        sink.send(frame).await.ok()?;
                     }
-                },
-                () = self.heartbeat.tick() => Message::Ping(Bytes::new()),
-            };
-            self.sink.send(message).await.ok()?;
-        }
+                    return Some(reason);
+                }
+            },
+            _ = pings.tick() => Message::Ping(Bytes::new()),
+        };
+        sink.send(message).await.ok()?;
     }
 }
 
-struct FrameReceiver<'a> {
-    stream: &'a mut SplitStream<WebSocket>,
-    early: VecDeque<Message>,
-    input: &'a StdinSender,
-    last_seen: &'a LastSeen,
-    reply: &'a mpsc::Sender<ApiError>,
-}
-
-impl FrameReceiver<'_> {
-    /// Reads frames until the client disconnects.
-    async fn run(mut self, program: &impl AttachedProgram) {
-        loop {
-            let message = match self.early.pop_front() {
-                Some(message) => message,
-                None => match self.stream.next().await {
-                    Some(Ok(message)) => message,
-                    Some(Err(_)) | None => return,
-                },
-            };
-            self.last_seen.touch();
-            let outcome = match message {
-                Message::Binary(bytes) => {
-                    self.input.send_data(bytes, self.last_seen).await;
-                    Ok(())
-                }
-                Message::Text(text) => program.handle(&text, self.input, self.last_seen).await,
-                Message::Close(_) => return,
-                Message::Ping(_) | Message::Pong(_) => Ok(()),
-            };
-            if let Err(error) = outcome {
-                // Fails only after the sending half has ended, which ends this one too.
-                let _ = self.last_seen.while_blocked(self.reply.send(error)).await;
+/// Reads frames until the client disconnects.
+async fn receive_frames(
+    stream: &mut SplitStream<WebSocket>,
+    mut early: VecDeque<Message>,
+    input: &StdinSender,
+    last_seen: &LastSeen,
+    reply: &mpsc::Sender<ApiError>,
+    program: &impl AttachedProgram,
+) {
+    loop {
+        let message = match early.pop_front() {
+            Some(message) => message,
+            None => match stream.next().await {
+                Some(Ok(message)) => message,
+                Some(Err(_)) | None => return,
+            },
+        };
+        last_seen.touch();
+        let outcome = match message {
+            Message::Binary(bytes) => {
+                input.send_data(bytes, last_seen).await;
+                Ok(())
             }
+            Message::Text(text) => program.handle(&text, input, last_seen).await,
+            Message::Close(_) => return,
+            Message::Ping(_) | Message::Pong(_) => Ok(()),
+        };
+        if let Err(error) = outcome {
+            // Fails only after the sending half has ended, which ends this one too.
+            let _ = last_seen.while_blocked(reply.send(error)).await;
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use super::LastSeen;
 use super::relay::AttachedProgram;
@@ -23,10 +23,11 @@ pub(crate) enum Progress {
 }
 
 enum Input {
-    /// Counts against the queue's capacity until it is accepted.
-    Data(Bytes),
-    /// Stdin of the request, already limited by the body size.
-    All(Bytes),
+    Data {
+        bytes: Bytes,
+        /// Held until the input is accepted. `None` for the stdin of the request, which the body size limits.
+        _permit: Option<OwnedSemaphorePermit>,
+    },
     Close,
 }
 
@@ -35,35 +36,33 @@ pub(crate) struct StdinSender {
     capacity: Arc<Semaphore>,
 }
 
-pub(crate) struct StdinForwarder {
-    inputs: mpsc::UnboundedReceiver<Input>,
-    capacity: Arc<Semaphore>,
-}
+pub(crate) struct StdinForwarder(mpsc::UnboundedReceiver<Input>);
 
 pub(crate) fn queue() -> (StdinSender, StdinForwarder) {
     // Unbounded, because `capacity` limits the queued bytes.
-    let (sender, inputs) = mpsc::unbounded_channel();
+    let (inputs, queued) = mpsc::unbounded_channel();
     let capacity = Arc::new(Semaphore::new(QUEUE_BYTES));
-    let stdin = StdinSender {
-        inputs: sender,
-        capacity: Arc::clone(&capacity),
-    };
-    (stdin, StdinForwarder { inputs, capacity })
+    (StdinSender { inputs, capacity }, StdinForwarder(queued))
 }
 
 impl StdinSender {
     /// Waits while the queue is full, which stops reading from the client.
     pub(crate) async fn send_data(&self, bytes: Bytes, last_seen: &LastSeen) {
-        let capacity = self.capacity.acquire_many(permits(bytes.len()));
-        if let Ok(permit) = last_seen.while_blocked(capacity).await {
-            permit.forget();
-            self.push(Input::Data(bytes));
-        }
+        let permits = u32::try_from(bytes.len().min(QUEUE_BYTES)).unwrap_or(u32::MAX);
+        let capacity = Arc::clone(&self.capacity).acquire_many_owned(permits);
+        let permit = last_seen.while_blocked(capacity).await.ok();
+        self.push(Input::Data {
+            bytes,
+            _permit: permit,
+        });
     }
 
     /// Sends the complete input of a request and closes stdin.
     pub(crate) fn send_all(&self, bytes: Bytes) {
-        self.push(Input::All(bytes));
+        self.push(Input::Data {
+            bytes,
+            _permit: None,
+        });
         self.close();
     }
 
@@ -77,10 +76,6 @@ impl StdinSender {
     }
 }
 
-fn permits(bytes: usize) -> u32 {
-    u32::try_from(bytes.min(QUEUE_BYTES)).unwrap_or(u32::MAX)
-}
-
 impl StdinForwarder {
     /// Never returns; dropped with the connection.
     pub(crate) async fn run(
@@ -88,36 +83,27 @@ impl StdinForwarder {
         program: &impl AttachedProgram,
         progress: &watch::Sender<Option<Progress>>,
     ) {
-        let mut writer = Some(program);
-        while let Some(input) = self.inputs.recv().await {
-            let (bytes, counted) = match input {
-                Input::Data(bytes) => {
-                    let counted = permits(bytes.len());
-                    (bytes, counted)
+        let mut is_open = true;
+        while let Some(input) = self.0.recv().await {
+            let Input::Data { bytes, _permit } = input else {
+                if std::mem::take(&mut is_open) {
+                    program.close_stdin();
                 }
-                Input::All(bytes) => (bytes, 0),
-                Input::Close => {
-                    if let Some(writer) = writer.take() {
-                        writer.close_stdin();
-                    }
-                    continue;
-                }
+                continue;
             };
-            if let Some(open) = writer {
-                match open.accept_stdin(&bytes).await {
+            if is_open {
+                match program.accept_stdin(&bytes).await {
                     Ok(accepted) => {
                         progress.send_replace(Some(Progress::Accepted(accepted)));
+                        continue;
                     }
                     Err(error) => {
                         tracing::debug!(%error, "discarding input: stdin of the program is closed");
-                        writer = None;
+                        is_open = false;
                     }
                 }
             }
-            if writer.is_none() {
-                progress.send_replace(Some(Progress::Closed));
-            }
-            self.capacity.add_permits(counted as usize);
+            progress.send_replace(Some(Progress::Closed));
         }
         std::future::pending::<()>().await;
     }

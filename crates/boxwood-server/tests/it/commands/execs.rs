@@ -106,7 +106,7 @@ async fn a_command_goes_on_without_its_client_and_is_taken_up_again() {
 }
 
 #[tokio::test]
-async fn whoever_comes_later_has_the_command() {
+async fn a_later_client_replaces_the_attached_one() {
     let api = Api::start().await;
     let spec = json!({"spec": {"cmd": "cat"}, "stdin": true});
     let (mut first, exec_id) = start(&api, spec).await;

@@ -81,7 +81,7 @@ async fn long_lines_pass_whole() {
 }
 
 #[tokio::test]
-async fn much_may_be_sent_before_anything_is_read() {
+async fn many_lines_may_be_sent_before_output_is_read() {
     let api = with_process("cat", &[]).await;
     let (mut sink, mut stream) = api.socket(RELAY).await.split();
     let lines = 2_000;
@@ -164,7 +164,7 @@ async fn a_second_client_waits_and_its_input_is_kept() {
 }
 
 #[tokio::test]
-async fn waiting_clients_are_sent_away_when_the_process_stops() {
+async fn waiting_clients_are_disconnected_when_the_process_stops() {
     let api = with_process("cat", &[]).await;
     let mut first = api.socket(RELAY).await;
     first.send(Message::text("x")).await.expect("sent");
@@ -210,7 +210,7 @@ async fn refusals_come_before_the_upgrade() {
 }
 
 #[tokio::test]
-async fn the_subprotocol_is_agreed_to_when_asked_for() {
+async fn the_subprotocol_is_selected_on_request() {
     let api = with_process("cat", &[]).await;
     let mut request = format!("ws://{}{RELAY}", api.daemon.address())
         .into_client_request()
@@ -232,7 +232,7 @@ async fn the_subprotocol_is_agreed_to_when_asked_for() {
 
 /// A client that is cut off without a word: its connection stays, and nothing comes from it.
 #[tokio::test]
-async fn a_dead_client_is_let_go() {
+async fn a_client_that_does_not_answer_pings_is_detached() {
     let every = std::num::NonZeroU64::MIN;
     let api = Api::start_with(|config| config.http.ping_sec = every).await;
     api.post("/v1/sessions/r", &json!({})).await;
@@ -253,7 +253,7 @@ async fn a_dead_client_is_let_go() {
     let mut next = api.socket(RELAY).await;
     next.send(Message::text("my turn")).await.expect("sent");
     assert_eq!(next_text(&mut next).await.as_deref(), Some("my turn"));
-    // It is not let go itself, however long it says nothing.
+    // A client that answers pings is not detached, even if it sends nothing.
     let listening = async {
         while let Some(frame) = next.next().await {
             let frame = frame.expect("a frame");

@@ -110,7 +110,7 @@ async fn bytes_go_both_ways_and_are_counted() {
 }
 
 #[tokio::test]
-async fn lines_that_were_taken_can_be_had_again_as_bytes() {
+async fn delivered_lines_can_be_read_again_as_bytes() {
     let api = with_process("echo one; echo two; exec cat").await;
     let mut plain = api.socket(RELAY).await;
     assert_eq!(next_text(&mut plain).await.as_deref(), Some("one"));
@@ -124,7 +124,7 @@ async fn lines_that_were_taken_can_be_had_again_as_bytes() {
 }
 
 #[tokio::test]
-async fn the_end_is_told_and_can_be_asked_for_again() {
+async fn the_exit_can_be_read_again() {
     let api = with_process("read line; printf bye; exit 3").await;
     let (mut socket, _) = attach(&api, "now").await;
     send(&mut socket, b"go\n").await;
@@ -158,7 +158,7 @@ async fn the_end_of_the_input_is_a_frame() {
 }
 
 #[tokio::test]
-async fn a_frame_that_makes_no_sense_is_told_and_forgiven() {
+async fn an_invalid_frame_is_an_error_and_the_relay_continues() {
     let api = with_process("exec cat").await;
     let (mut socket, _) = attach(&api, "now").await;
     for wrong in ["", "x", "{}", "{\"type\":\"start\"}"] {
@@ -171,7 +171,7 @@ async fn a_frame_that_makes_no_sense_is_told_and_forgiven() {
 }
 
 #[tokio::test]
-async fn nonsense_is_declined_before_the_upgrade() {
+async fn invalid_offsets_are_refused_before_the_upgrade() {
     let api = with_process("exec cat").await;
     for wrong in ["", "-1", "later", "1.5", "18446744073709551616"] {
         let answer = declined(&api, &format!("since={wrong}")).await;
@@ -184,7 +184,7 @@ async fn nonsense_is_declined_before_the_upgrade() {
 }
 
 #[tokio::test]
-async fn what_is_no_longer_kept_is_said_to_be_gone() {
+async fn discarded_output_is_gone() {
     let api = with_process("head -c 6000000 /dev/zero; exec cat").await;
     let (mut socket, _) = attach(&api, "0").await;
     bytes(&mut socket, 6_000_000).await;
@@ -195,7 +195,7 @@ async fn what_is_no_longer_kept_is_said_to_be_gone() {
 }
 
 #[tokio::test]
-async fn what_was_not_acknowledged_is_kept() {
+async fn unacknowledged_output_is_kept() {
     let api = with_process("head -c 6000000 /dev/zero; exec cat").await;
     let (mut socket, _) = attach(&api, "0").await;
     control(&mut socket, &json!({"type": "ack", "stdout": 0})).await;
@@ -216,7 +216,7 @@ async fn what_was_not_acknowledged_is_kept() {
 }
 
 #[tokio::test]
-async fn a_second_one_waits_for_its_turn() {
+async fn a_second_byte_client_waits_for_the_first() {
     let api = with_process("exec cat").await;
     let (mut first, _) = attach(&api, "0").await;
     let mut second = api.socket(&format!("{RELAY}?since=0")).await;
@@ -230,7 +230,7 @@ async fn a_second_one_waits_for_its_turn() {
 }
 
 #[tokio::test]
-async fn a_stale_incarnation_is_gone_whatever_is_asked() {
+async fn a_stale_incarnation_is_gone_on_every_route() {
     let api = Api::start().await;
     let (_, made) = api.post("/v1/sessions/r", &json!({})).await;
     let incarnation = made["incarnation"].as_u64().expect("a number");
@@ -244,7 +244,7 @@ async fn a_stale_incarnation_is_gone_whatever_is_asked() {
         .await;
     assert_eq!(status, 200, "the route's own words are still understood");
     api.delete(session).await;
-    // Neither a session of another incarnation nor none at all is the one that is meant.
+    // Both a replaced and a deleted session are gone.
     for again in [false, true] {
         if again {
             api.post(session, &json!({})).await;
@@ -300,7 +300,7 @@ async fn a_stale_incarnation_is_gone_whatever_is_asked() {
 }
 
 #[tokio::test]
-async fn a_command_is_taken_up_again_over_events() {
+async fn a_command_is_resumed_over_sse() {
     let api = Api::start().await;
     let gate = Gate::new();
     let cmd = format!(

@@ -96,7 +96,7 @@ async fn another_local_user_gets_nothing_without_a_token() {
 
 /// A closed socket has no owner, and old kernels call that owner root.
 #[tokio::test]
-async fn hanging_up_does_not_make_a_caller_trusted() {
+async fn a_closed_connection_is_not_trusted() {
     if !is_root() {
         eprintln!("not run: only root can call the daemon as another user");
         return;
@@ -111,7 +111,7 @@ async fn hanging_up_does_not_make_a_caller_trusted() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_wrong_even_for_the_trusted() {
+async fn a_wrong_token_is_refused_for_trusted_peers_too() {
     let api = Api::start().await;
     let request = api
         .request(Method::GET, "/v1/status")
@@ -197,7 +197,7 @@ async fn a_page_cannot_open_a_websocket() {
 }
 
 #[tokio::test]
-async fn a_name_that_was_made_to_point_here_is_refused() {
+async fn an_unknown_host_header_is_refused() {
     let api = Api::start_with(|config| config.http.hosts.push("box.example.com".to_owned())).await;
     let port = api.daemon.address().port();
     for (host, expected) in [
@@ -213,7 +213,7 @@ async fn a_name_that_was_made_to_point_here_is_refused() {
         let got = answer(request).await;
         assert_eq!(got.0.as_u16(), expected, "{host}");
     }
-    // A caller with a token is no page, whatever it calls us.
+    // A web page cannot have a token, so `Host` is not checked.
     let token = api.daemon.token("far");
     let request = api
         .request(Method::GET, "/v1/status")

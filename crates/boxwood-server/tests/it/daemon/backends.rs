@@ -43,7 +43,7 @@ impl House {
 }
 
 #[tokio::test]
-async fn every_backend_is_told_of() {
+async fn every_backend_is_listed() {
     let House { api, two } = House::start("auto", |_| {}).await;
     assert_eq!(two.probes(), 0, "not probed yet");
     let (status, told) = api.get("/v1/backends").await;
@@ -193,7 +193,7 @@ async fn run(socket: &mut Socket, session: &str) -> Value {
 }
 
 #[tokio::test]
-async fn langbot_chooses_while_none_of_its_boxes_live() {
+async fn langbot_selects_the_backend_while_it_has_no_boxes() {
     let House { api, .. } = House::start("auto", |_| {}).await;
     // Not one of LangBot's.
     added(&api, &tiny("tiny")).await;
@@ -223,7 +223,7 @@ async fn langbot_chooses_while_none_of_its_boxes_live() {
 }
 
 #[tokio::test]
-async fn langbot_is_told_in_its_own_words_that_there_is_no_backend() {
+async fn a_missing_backend_has_langbots_error() {
     let House { api, .. } = House::start("auto", |_| {}).await;
     let socket = &mut api.socket("/rpc/ws").await;
     for (asked, part) in [
@@ -241,7 +241,7 @@ async fn langbot_is_told_in_its_own_words_that_there_is_no_backend() {
 }
 
 #[tokio::test]
-async fn the_operators_choice_wins_over_langbots() {
+async fn the_operators_backend_takes_precedence_over_langbots() {
     let House { api, two } = House::start("two", |config| config.backend_chosen = true).await;
     let socket = &mut api.socket("/rpc/ws").await;
     let told = json!({"name": "two", "available": true});

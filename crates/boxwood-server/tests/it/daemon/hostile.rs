@@ -102,7 +102,7 @@ async fn a_long_command_is_a_400_and_a_huge_body_a_413() {
 }
 
 #[tokio::test]
-async fn paths_that_lead_nowhere_are_json_too() {
+async fn errors_of_unknown_paths_are_json() {
     let api = Api::start().await;
     for path in [
         "/",
@@ -168,7 +168,7 @@ async fn forms_and_plain_text_are_not_json() {
 }
 
 #[tokio::test]
-async fn strange_bytes_on_the_wire_do_not_trouble_the_daemon() {
+async fn malformed_requests_do_not_affect_the_daemon() {
     let api = Api::start().await;
     let many_headers = format!(
         "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n{}\r\n",
@@ -213,7 +213,7 @@ async fn strange_bytes_on_the_wire_do_not_trouble_the_daemon() {
 }
 
 #[tokio::test]
-async fn two_headers_of_one_kind_are_not_read_in_two_ways() {
+async fn contradicting_repeated_headers_are_refused() {
     let api = Api::start().await;
     let get = async |headers: &str| {
         api.raw(format!("GET /v1/status HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").as_bytes())
@@ -239,7 +239,7 @@ async fn two_headers_of_one_kind_are_not_read_in_two_ways() {
 }
 
 #[tokio::test]
-async fn slow_callers_are_cut_off() {
+async fn slow_requests_time_out() {
     let api = Api::start_with(|config| {
         config.http.header_timeout_sec = 1;
         config.http.body_timeout_sec = 1;

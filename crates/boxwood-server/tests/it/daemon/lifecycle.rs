@@ -49,7 +49,7 @@ async fn stopping_lets_running_requests_end_and_leaves_no_box() {
 }
 
 #[tokio::test]
-async fn stopping_answers_what_langbot_asked() {
+async fn stopping_completes_langbots_requests() {
     let api = Api::start().await;
     let mut socket = api.socket("/rpc/ws").await;
     let data = json!({"session_id": "busy", "cmd": "sleep 1; echo finished"});
@@ -73,7 +73,7 @@ async fn stopping_answers_what_langbot_asked() {
 }
 
 #[tokio::test]
-async fn watchers_do_not_hold_up_the_end() {
+async fn event_streams_do_not_delay_the_shutdown() {
     let api = Api::start_with(|config| config.http.drain_sec = 60).await;
     let _events = api
         .request(reqwest::Method::GET, "/v1/events")
@@ -164,7 +164,7 @@ async fn an_address_in_use_is_named() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_makes_no_sense_stops_the_start() {
+async fn an_invalid_configuration_stops_the_start() {
     let state = tempfile::tempdir().expect("a temporary directory");
     let mut config = fresh_config(state.path());
     config.policy.default_profile = Some("nope".to_owned());

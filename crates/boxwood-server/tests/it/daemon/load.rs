@@ -125,7 +125,7 @@ async fn callers_that_leave_the_line_leave_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_waits_longer_than_the_operator_says() {
+async fn queued_requests_time_out() {
     let api = Api::start_with(|config| {
         config.load.at_once_per_session = Some(1);
         config.load.longest_wait_ms = Some(200);
@@ -186,7 +186,7 @@ async fn bodies_beyond_the_budget_are_refused_and_small_ones_are_served() {
 }
 
 #[tokio::test]
-async fn a_large_answer_counts_until_its_reader_has_it() {
+async fn a_large_response_is_charged_until_it_is_sent() {
     // More than the kernel keeps for a socket.
     const LENGTH: u64 = 12_000_000;
     let api = Api::start_with(|config| config.session.capture_bytes = 16_000_000).await;
@@ -298,7 +298,7 @@ async fn a_websocket_counts_as_a_connection() {
 }
 
 #[tokio::test]
-async fn a_flood_of_connections_is_told_so_and_passes() {
+async fn connections_over_the_limit_are_refused_during_a_flood() {
     let api = Api::start_with(|config| config.http.max_connections = 16).await;
     api.post("/v1/sessions/s", &json!({})).await;
     let connecting = (0..80).map(|_| async {
@@ -316,7 +316,7 @@ async fn a_flood_of_connections_is_told_so_and_passes() {
         .expect("all that are too many are told or closed");
     let mut told = 0;
     for text in refused {
-        // Beyond what can be told at the same time the connection is just closed.
+        // Above the number of refusals that are sent at the same time, connections are closed without a response.
         if !text.is_empty() {
             told += 1;
             assert!(text.starts_with("HTTP/1.1 503"), "{text}");

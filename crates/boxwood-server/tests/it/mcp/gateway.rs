@@ -105,7 +105,7 @@ async fn the_guard_stands_before_every_gateway_route() {
 }
 
 #[tokio::test]
-async fn a_conversation_belongs_to_whoever_began_it() {
+async fn an_mcp_session_belongs_to_the_client_that_created_it() {
     let api = Api::start().await;
     added(&api, &tiny("tiny")).await;
     let id = session(&api, "/mcp/tiny").await;

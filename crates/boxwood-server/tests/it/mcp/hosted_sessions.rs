@@ -104,7 +104,7 @@ fn ask(api: &Api, method: Method, path: &str, body: &Value) -> reqwest::RequestB
     request.body(body.to_string())
 }
 
-/// Every route about a session that the document knows, but for the sockets and the look at it.
+/// All documented routes of a session, except the sockets and `GET` of the session itself.
 fn documented() -> Vec<String> {
     let document: Value = serde_json::from_str(boxwood_server::openapi_json()).expect("a document");
     let paths = document["paths"].as_object().expect("paths");

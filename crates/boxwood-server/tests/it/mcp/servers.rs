@@ -113,7 +113,7 @@ async fn a_server_is_added_called_and_removed() {
     assert_eq!(result["x-kept"], 1, "what we do not know is kept");
     let failed = call(&api, "tiny", "fail", json!({})).await;
     assert_eq!(failed["isError"], true);
-    // Whether the caller is wrong or the server can be told apart.
+    // Errors of the caller and of the server have different codes.
     for (tool, status, code) in [
         ("nope", 400, "validation_error"),
         ("broken", 502, "backend_unavailable"),

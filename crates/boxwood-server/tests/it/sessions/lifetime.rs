@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, answer, refused};
 
 #[tokio::test]
-async fn the_daemon_tells_about_itself() {
+async fn the_daemon_reports_its_status() {
     let api = Api::start().await;
     crate::api::eventually("the backend was looked at", || async {
         api.get("/v1/health").await.1["available"] == true
@@ -128,7 +128,7 @@ async fn a_timeout_is_a_result() {
 }
 
 #[tokio::test]
-async fn a_timeout_over_the_profiles_maximum_is_clamped_and_said() {
+async fn a_timeout_over_the_profiles_maximum_is_clamped_with_a_notice() {
     let api = Api::start().await;
     let (status, result) = api
         .post(

@@ -60,7 +60,7 @@ async fn one_skill_needs_no_choice() {
 }
 
 #[tokio::test]
-async fn an_archive_is_looked_at_before_it_is_taken() {
+async fn a_preview_lists_the_skills_of_an_archive() {
     let api = Api::start().await;
     let (status, plan) = install(&api, "preview=true", three()).await;
     assert_eq!(status, 200, "{plan}");
@@ -101,7 +101,7 @@ async fn an_archive_is_looked_at_before_it_is_taken() {
 }
 
 #[tokio::test]
-async fn a_taken_name_keeps_the_whole_selection_out() {
+async fn a_name_in_use_refuses_the_whole_selection() {
     let api = with_skill("csv").await;
     let query = "source_path=pdf&source_path=office%2Fcsv";
     refused(
@@ -123,7 +123,7 @@ async fn a_taken_name_keeps_the_whole_selection_out() {
 }
 
 #[tokio::test]
-async fn a_skill_can_be_given_another_name() {
+async fn a_skill_can_be_installed_under_another_name() {
     let api = with_skill("pdf").await;
     let body = || archive(&[("SKILL.md", &entry("pdf")), ("a.txt", "a")]);
     let (status, intake) = install(&api, "name=pdf-next", body()).await;
@@ -258,7 +258,7 @@ async fn hostile_archives_change_nothing() {
 }
 
 #[tokio::test]
-async fn an_archive_has_a_size_that_the_operator_chose() {
+async fn archives_are_limited_in_size() {
     let api = Api::start_with(|config| {
         config.skills.limits.max_zip_bytes = 4096;
         config.skills.limits.max_unpacked_bytes = 20_000;

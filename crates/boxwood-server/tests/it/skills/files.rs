@@ -40,7 +40,7 @@ async fn read(api: &Api, path: &str) -> (Vec<u8>, String) {
 }
 
 #[tokio::test]
-async fn bytes_come_back_as_they_went_in() {
+async fn file_contents_are_stored_unchanged() {
     let api = with_skill("pdf").await;
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     let (status, written) = put(&api, "assets/deep/a%20b.bin", bytes.clone(), None).await;
@@ -74,7 +74,7 @@ async fn a_changed_entry_file_changes_the_skill() {
 }
 
 #[tokio::test]
-async fn a_conditional_write_does_not_undo_somebody_elses() {
+async fn a_conditional_write_fails_after_another_change() {
     let api = with_skill("pdf").await;
     put(&api, "notes", "one", None).await;
     let (_, tag) = read(&api, "notes").await;
@@ -156,7 +156,7 @@ async fn directories_are_listed_with_bounds() {
 }
 
 #[tokio::test]
-async fn files_are_moved_and_removed_but_a_skill_stays_one() {
+async fn files_can_be_moved_and_removed_but_not_the_entry_file() {
     let api = with_skill("pdf").await;
     put(&api, "a", "1", None).await;
     put(&api, "b", "2", None).await;
@@ -265,7 +265,7 @@ async fn no_path_leads_out_of_the_package() {
 }
 
 #[tokio::test]
-async fn what_is_in_the_way_is_named() {
+async fn an_error_names_the_file_in_the_way() {
     let api = with_skill("pdf").await;
     put(&api, "dir/file", "x", None).await;
     refused(&put(&api, "dir", "x", None).await, 400, "validation_error");
@@ -278,7 +278,7 @@ async fn what_is_in_the_way_is_named() {
 }
 
 #[tokio::test]
-async fn a_file_has_a_size_that_the_operator_chose() {
+async fn files_are_limited_in_size() {
     let api = Api::start_with(|config| config.skills.limits.max_file_bytes = 1000).await;
     create(&api, "pdf").await;
     let (status, _) = put(&api, "fits", vec![b'x'; 1000], None).await;

@@ -41,7 +41,7 @@ async fn patch(api: &Api, path: &str, body: &Value) -> (StatusCode, Value) {
 }
 
 #[tokio::test]
-async fn a_skill_is_made_read_changed_and_removed() {
+async fn a_skill_is_created_read_updated_and_deleted() {
     let api = Api::start().await;
     let (status, list) = api.get(SKILLS).await;
     assert_eq!(
@@ -92,7 +92,7 @@ async fn a_skill_is_made_read_changed_and_removed() {
 }
 
 #[tokio::test]
-async fn departures_from_the_rules_are_warnings() {
+async fn deviations_from_the_specification_are_warnings() {
     let api = Api::start().await;
     let (status, skill) = api.post(SKILLS, &json!({"name": "My_Skill"})).await;
     assert_eq!(status, 201, "{skill}");
@@ -132,7 +132,7 @@ async fn bodies_are_strict() {
 }
 
 #[tokio::test]
-async fn a_name_is_given_once() {
+async fn a_name_can_be_used_only_once() {
     let api = with_skill("pdf").await;
     let again = api.post(SKILLS, &json!({"name": "pdf"})).await;
     refused(&again, 409, "validation_error");
@@ -141,7 +141,7 @@ async fn a_name_is_given_once() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found_on_every_route() {
+async fn unknown_skills_are_not_found_on_every_route() {
     let api = with_skill("pdf").await;
     let canary = api.daemon.state_dir().join("canary");
     std::fs::write(&canary, "alive").expect("written");
@@ -210,7 +210,7 @@ async fn a_skill_may_be_called_install() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_told_and_hides_nothing_else() {
+async fn unreadable_packages_are_listed_as_problems() {
     let api = with_skill("pdf").await;
     let broken = api.daemon.state_dir().join("skills/broken");
     std::fs::create_dir_all(&broken).expect("a directory");
@@ -228,7 +228,7 @@ async fn what_cannot_be_read_is_told_and_hides_nothing_else() {
 }
 
 #[tokio::test]
-async fn no_answer_says_where_the_store_is() {
+async fn responses_do_not_contain_the_path_of_the_store() {
     let api = with_skill("pdf").await;
     let place = api.daemon.state_dir().display().to_string();
     let broken = api.daemon.state_dir().join("skills/broken");
@@ -258,7 +258,7 @@ async fn no_answer_says_where_the_store_is() {
 }
 
 #[tokio::test]
-async fn the_same_guard_stands_before_these_routes() {
+async fn skill_routes_require_authentication() {
     let api = with_skill("pdf").await;
     for (method, path) in [
         (Method::GET, SKILLS),
@@ -278,7 +278,7 @@ async fn the_same_guard_stands_before_these_routes() {
 }
 
 #[tokio::test]
-async fn a_session_is_told_which_skill_is_missing() {
+async fn an_error_names_the_missing_skill() {
     let api = with_skill("pdf").await;
     let (status, session) = api
         .post("/v1/sessions/s", &json!({"skills": ["pdf"]}))

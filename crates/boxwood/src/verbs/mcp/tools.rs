@@ -61,7 +61,7 @@ pub(super) async fn call(args: &Call, client: &Client, output: Output) -> Outcom
     let result = client
         .call_mcp_tool(&args.name, &args.tool, &request)
         .await
-        .map_err(|error| refused(error.error).phase(error.phase))?;
+        .map_err(refused)?;
     let failed = result["isError"] == Value::Bool(true);
     let text = text_of(&result);
     if output.is_json() {

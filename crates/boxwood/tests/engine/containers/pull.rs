@@ -38,6 +38,7 @@ async fn is_not_found(daemon: &Daemon, engine: &Engine, image: &str) {
             code: ErrorCode::ImageNotFound,
             message,
             hint: Some(_),
+            phase: None,
         }) => assert!(message.contains(image), "{message}"),
         other => panic!("`{image}`: {other:?}"),
     }

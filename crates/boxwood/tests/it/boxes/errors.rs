@@ -65,7 +65,7 @@ fn an_address_that_cannot_work_is_a_usage_error() {
     exit 2
     --- stdout
     --- stderr
-    error: `ftp://x` is not an address of a daemon: only `http`, `https` and `unix` are spoken
+    error: `ftp://x` is not an address of a daemon: the scheme must be `http`, `https` or `unix`
     hint: addresses look like `http://127.0.0.1:5410` or `unix:///run/boxwood/boxwood.sock`
     ");
 }

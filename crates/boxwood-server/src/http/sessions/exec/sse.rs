@@ -15,16 +15,15 @@ use boxwood_api::{ErrorBody, ExecExit, ExecOutput, OutputChunk, SpecRequest};
 use boxwood_session::{ExecEvent, Since, StreamedExec};
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 use utoipa::IntoParams;
 
 use super::start::{StartOptions, Started};
 use super::utf8::Utf8Decoder;
 use super::ws::From;
+use crate::http::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::json::JsonBody;
 use crate::http::params::{InExec, InSession, Params};
-use crate::http::{App, websocket};
 
 /// Keeps proxies from closing the connection of a command without output.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -55,7 +54,7 @@ pub(crate) async fn exec(
     session: InSession,
     Params(choice): Params<Choice>,
     JsonBody(request): JsonBody<SpecRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let options = StartOptions {
         resumable: choice.resumable,
         ..StartOptions::default()
@@ -72,7 +71,7 @@ pub(crate) async fn exec(
         // There is no input to acknowledge.
         *stdin = None;
     }
-    Ok(answer(EventSource::new(&app, started)))
+    Ok(answer(&app, started))
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/execs/{exec_id}/stream", tag = "execs", operation_id = "watch_exec",
@@ -88,17 +87,17 @@ pub(crate) async fn resume(
     InExec(sessions, id, exec_id): InExec,
     Params(from): Params<From>,
     headers: HeaderMap,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let since = match headers.get(LAST_EVENT_ID) {
         None => from.read()?,
         Some(last) if last == END_ID => return Ok(StatusCode::NO_CONTENT.into_response()),
         Some(last) => offsets(last.to_str().unwrap_or_default())?,
     };
     let started = Started::resume(&sessions, id, exec_id, since)?;
-    Ok(answer(EventSource::new(&app, started)))
+    Ok(answer(&app, started))
 }
 
-/// Parses an id created by [`EventSource::id`].
+/// Parses an id created by [`EventSource::with_id`].
 fn offsets(id: &str) -> ApiResult<(Since, Since)> {
     let read = |text: &str| text.parse().map(Since::Offset).ok();
     id.split_once('-')
@@ -110,11 +109,26 @@ fn offsets(id: &str) -> ApiResult<(Since, Since)> {
         })
 }
 
-fn answer(source: EventSource) -> Response {
-    respond(stream::unfold(source, |mut source| async move {
-        let event = source.next().await?;
-        Some((event, source))
-    }))
+fn answer(app: &App, started: Started) -> Response {
+    let name = match started.first_frame {
+        ExecOutput::Resumed { .. } => "resumed",
+        _ => "started",
+    };
+    let first = event(name, &started.first_frame);
+    let source = EventSource {
+        stdout: OutputText::new(started.exec.stdout_offset()),
+        stderr: OutputText::new(started.exec.stderr_offset()),
+        exec: started.exec,
+        has_ids: started.resumable,
+    };
+    let first = source.with_id(first);
+    let rest = stream::unfold(source, |mut source| async move {
+        let events = source.next().await?;
+        Some((stream::iter(events), source))
+    });
+    // The client reconnects to the next daemon.
+    let rest = rest.flatten().take_until(app.handover());
+    respond(stream::iter([first]).chain(rest))
 }
 
 /// A response of server-sent events.
@@ -125,125 +139,81 @@ pub(crate) fn respond(events: impl Stream<Item = Event> + Send + 'static) -> Res
 }
 
 struct EventSource {
-    first_frame: Option<ExecOutput>,
     /// Dropping it detaches from the command.
     exec: StreamedExec,
     stdout: OutputText,
     stderr: OutputText,
     has_ids: bool,
-    /// Events to send next, in reverse order.
-    queued: Vec<Event>,
-    handing_over: watch::Receiver<bool>,
 }
 
 /// One output stream.
 struct OutputText {
     decoder: Utf8Decoder,
-    /// Bytes of the command's output that have been sent.
-    sent: u64,
+    /// Offset in the command's output.
+    received: u64,
 }
 
 impl OutputText {
-    fn new(sent: u64) -> Self {
+    fn new(received: u64) -> Self {
         Self {
             decoder: Utf8Decoder::default(),
-            sent,
+            received,
         }
     }
 
     /// Returns the text that can be sent. An incomplete character at the end is kept back.
     fn push(&mut self, bytes: &[u8]) -> Option<OutputChunk> {
-        let before = self.decoder.incomplete_len();
+        self.received += bytes.len() as u64;
         let data = self.decoder.push(bytes)?;
-        self.sent += (before + bytes.len() - self.decoder.incomplete_len()) as u64;
         Some(OutputChunk { data })
     }
 
     fn finish(&mut self) -> Option<OutputChunk> {
-        self.sent += self.decoder.incomplete_len() as u64;
         let data = self.decoder.finish()?;
         Some(OutputChunk { data })
+    }
+
+    /// The offset behind the text that was returned.
+    fn sent(&self) -> u64 {
+        self.received - self.decoder.incomplete_len() as u64
     }
 }
 
 impl EventSource {
-    fn new(app: &App, started: Started) -> Self {
-        let exec = started.exec;
-        Self {
-            first_frame: Some(started.first_frame),
-            stdout: OutputText::new(exec.stdout_offset()),
-            stderr: OutputText::new(exec.stderr_offset()),
-            exec,
-            has_ids: started.resumable,
-            queued: Vec::new(),
-            handing_over: app.handing_over.clone(),
-        }
-    }
-
-    async fn next(&mut self) -> Option<Event> {
-        if let Some(first_frame) = self.first_frame.take() {
-            let name = match first_frame {
-                ExecOutput::Resumed { .. } => "resumed",
-                _ => "started",
-            };
-            return Some(self.with_id(event(name, &first_frame)));
-        }
-        if let Some(queued) = self.queued.pop() {
-            return Some(queued);
-        }
+    /// The next events; `None` after the last ones.
+    async fn next(&mut self) -> Option<Vec<Event>> {
         loop {
-            let happened = tokio::select! {
-                happened = self.exec.next() => happened?,
-                // The client reconnects to the next daemon.
-                () = websocket::handover_started(&self.handing_over) => return None,
+            let chunk = match self.exec.next().await? {
+                ExecEvent::Stdout(bytes) => ("stdout", self.stdout.push(&bytes)),
+                ExecEvent::Stderr(bytes) => ("stderr", self.stderr.push(&bytes)),
+                ExecEvent::Exited(exit) => return Some(self.end(&exit)),
             };
-            match happened {
-                ExecEvent::Stdout(bytes) => {
-                    if let Some(chunk) = self.stdout.push(&bytes) {
-                        return Some(self.with_id(event("stdout", &chunk)));
-                    }
-                }
-                ExecEvent::Stderr(bytes) => {
-                    if let Some(chunk) = self.stderr.push(&bytes) {
-                        return Some(self.with_id(event("stderr", &chunk)));
-                    }
-                }
-                ExecEvent::Exited(exit) => {
-                    self.end(&exit);
-                    return self.queued.pop();
-                }
+            if let (name, Some(chunk)) = chunk {
+                return Some(vec![self.with_id(event(name, &chunk))]);
             }
         }
     }
 
-    /// Queues the exit event and the rest of the output.
-    fn end(&mut self, exit: &ExecExit) {
-        let stdout = self.stdout.finish();
-        let after_stdout = self.id();
-        let stderr = self.stderr.finish();
-        let after_both = self.id();
-        let exit = event("exit", exit);
-        self.queued.push(self.tagged(exit, END_ID));
-        if let Some(chunk) = stderr {
-            let chunk = event("stderr", &chunk);
-            self.queued.push(self.tagged(chunk, &after_both));
+    /// The rest of the output and the exit event.
+    fn end(&mut self, exit: &ExecExit) -> Vec<Event> {
+        let mut events = Vec::new();
+        if let Some(chunk) = self.stdout.finish() {
+            events.push(self.with_id(event("stdout", &chunk)));
         }
-        if let Some(chunk) = stdout {
-            let chunk = event("stdout", &chunk);
-            self.queued.push(self.tagged(chunk, &after_stdout));
+        if let Some(chunk) = self.stderr.finish() {
+            events.push(self.with_id(event("stderr", &chunk)));
         }
+        events.push(self.tagged(event("exit", exit), END_ID));
+        events
     }
 
     fn with_id(&self, event: Event) -> Event {
-        self.tagged(event, &self.id())
+        let id = format!("{}-{}", self.stdout.sent(), self.stderr.sent());
+        self.tagged(event, &id)
     }
 
     fn tagged(&self, event: Event, id: &str) -> Event {
         if self.has_ids { event.id(id) } else { event }
-    }
-
-    fn id(&self) -> String {
-        format!("{}-{}", self.stdout.sent, self.stderr.sent)
     }
 }
 
@@ -266,17 +236,17 @@ mod tests {
         let mut stream = OutputText::new(10);
         let text = "a字b".as_bytes();
         assert_eq!(stream.push(&text[..2]).map(|it| it.data), Some("a".into()));
-        assert_eq!(stream.sent, 11, "before the incomplete character");
+        assert_eq!(stream.sent(), 11, "before the incomplete character");
         assert_eq!(stream.push(&text[2..3]), None);
-        assert_eq!(stream.sent, 11);
+        assert_eq!(stream.sent(), 11);
         assert_eq!(
             stream.push(&text[3..]).map(|it| it.data),
             Some("字b".into())
         );
-        assert_eq!(stream.sent, 15);
+        assert_eq!(stream.sent(), 15);
         assert_eq!(stream.push(b"\xe5"), None);
         assert!(stream.finish().is_some());
-        assert_eq!(stream.sent, 16);
+        assert_eq!(stream.sent(), 16);
     }
 
     #[test]

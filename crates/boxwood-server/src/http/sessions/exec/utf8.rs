@@ -31,15 +31,11 @@ impl Utf8Decoder {
 
 /// Length without an incomplete character at the end.
 fn complete_len(bytes: &[u8]) -> usize {
-    let mut start = 0;
-    loop {
-        match std::str::from_utf8(&bytes[start..]) {
-            Ok(_) => return bytes.len(),
-            Err(error) => match error.error_len() {
-                Some(bad) => start += error.valid_up_to() + bad,
-                None => return start + error.valid_up_to(),
-            },
-        }
+    let last = bytes.utf8_chunks().last();
+    let invalid = last.map_or(&[][..], |chunk| chunk.invalid());
+    match std::str::from_utf8(invalid) {
+        Err(error) if error.error_len().is_none() => bytes.len() - invalid.len(),
+        _ => bytes.len(),
     }
 }
 

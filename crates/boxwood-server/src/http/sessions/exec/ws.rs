@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket};
-use axum::response::Response;
 use boxwood_api::{ErrorBody, ErrorCode, ExecInput, ExecOutput};
 use boxwood_session::Since;
 use futures_util::stream::SplitStream;
@@ -30,7 +29,7 @@ pub(crate) async fn exec(
     State(app): State<Arc<App>>,
     session: InSession,
     upgrade: Upgrade,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let accepted = upgrade.accept(&app)?;
     Ok(accepted.serve(async move |socket| serve(socket, &app, session).await))
 }
@@ -80,7 +79,7 @@ pub(crate) async fn resume(
     InExec(sessions, id, exec_id): InExec,
     Params(from): Params<From>,
     upgrade: Upgrade,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let since = from.read()?;
     let accepted = upgrade.accept(&app)?;
     // Last, because it disconnects the client that is attached now.
@@ -99,15 +98,9 @@ async fn receive_start(
     session: InSession,
 ) -> ApiResult<Option<Started>> {
     let first = tokio::time::timeout(START_WITHIN, first_text(stream)).await;
-    let text = match first {
-        Ok(Some(text)) => text,
-        Ok(None) => return Ok(None),
-        Err(_) => {
-            return Err(ApiError::new(
-                ErrorCode::Timeout,
-                "no start frame within 30 s",
-            ));
-        }
+    let late = |_| ApiError::new(ErrorCode::Timeout, "no start frame within 30 s");
+    let Some(text) = first.map_err(late)? else {
+        return Ok(None);
     };
     match json::parse(text.as_bytes())? {
         ExecInput::Start {

@@ -12,7 +12,7 @@ use super::start::Started;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::websocket::relay::{AttachedProgram, OutputFrame, Relay};
 use crate::http::websocket::stdin::{Progress, StdinSender};
-use crate::http::websocket::{self, CloseReason, Heartbeat, LastSeen};
+use crate::http::websocket::{self, CloseReason, LastSeen, text_frame};
 use crate::http::{App, json};
 
 /// Runs until the command exits or the client disconnects.
@@ -25,8 +25,8 @@ pub(crate) async fn follow(
     let relay = Relay {
         sink,
         stream,
-        heartbeat: Heartbeat::new(app.ping_every()),
-        first_frame: text_frame(&started.first_frame),
+        heartbeat: websocket::heartbeat(app.ping_every()),
+        first_frame: Some(text_frame(&started.first_frame)),
         given_stdin: started.given_stdin,
         early: VecDeque::new(),
     };
@@ -36,7 +36,7 @@ pub(crate) async fn follow(
     };
     tokio::select! {
         reason = relay.run(&program) => reason,
-        () = websocket::handover_started(&app.handing_over) => CloseReason::HandingOver,
+        () = app.handover() => CloseReason::HandingOver,
     }
 }
 
@@ -63,11 +63,14 @@ impl AttachedProgram for AttachedExec {
                 OutputFrame::Frame(output_frame(STDERR_CHANNEL, &bytes))
             }
             Some(ExecEvent::Exited(exit)) => {
-                OutputFrame::Last(text_frame(&ExecOutput::Exit(exit)), CloseReason::Normal)
+                let exit = text_frame(&ExecOutput::Exit(exit));
+                OutputFrame::Last(Some(exit), CloseReason::Normal)
             }
-            None => OutputFrame::Last(error_frame(superseded()), CloseReason::Superseded),
+            None => OutputFrame::Last(Some(error_frame(superseded())), CloseReason::Superseded),
         }
     }
+
+    fn output_sent(&self) {}
 
     async fn handle(&self, text: &str, input: &StdinSender, last_seen: &LastSeen) -> ApiResult<()> {
         match json::parse(text.as_bytes())? {
@@ -116,11 +119,6 @@ fn output_frame(channel: u8, bytes: &[u8]) -> Message {
     frame.put_u8(channel);
     frame.extend_from_slice(bytes);
     Message::Binary(frame.freeze())
-}
-
-fn text_frame(frame: &ExecOutput) -> Message {
-    // Cannot fail for these types; clients ignore an empty object.
-    Message::text(serde_json::to_string(frame).unwrap_or_else(|_| "{}".to_owned()))
 }
 
 pub(crate) fn error_frame(error: ApiError) -> Message {

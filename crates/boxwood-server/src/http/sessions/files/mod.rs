@@ -4,7 +4,6 @@ mod range;
 pub(crate) mod tools;
 pub(crate) mod transfer;
 
-use axum::response::Response;
 use boxwood_api::{DeletedFile, FileEntry, FileList, MkdirRequest, MoveRequest};
 use boxwood_session::FileCall;
 use serde::Deserialize;
@@ -12,7 +11,7 @@ use utoipa::IntoParams;
 
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::json::{self, JsonBody};
-use crate::http::params::{InSession, Params};
+use crate::http::params::{self, InSession, Params};
 
 const DEFAULT_LIMIT: usize = 1_000;
 const MAX_LIMIT: usize = 10_000;
@@ -29,18 +28,11 @@ pub(crate) struct ListParams {
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/files/list", tag = "files",
     params(ListParams),
     responses((status = 200, description = "The directory's entries", body = FileList)))]
-pub(crate) async fn list(
-    session: InSession,
-    Params(params): Params<ListParams>,
-) -> ApiResult<Response> {
+pub(crate) async fn list(session: InSession, Params(params): Params<ListParams>) -> ApiResult {
     let path = inside(params.path)?;
     let limit = params.limit.unwrap_or(DEFAULT_LIMIT);
-    if !(1..=MAX_LIMIT).contains(&limit) {
-        return Err(ApiError::validation(format!(
-            "limit must be between 1 and {MAX_LIMIT}"
-        )));
-    }
-    Ok(json::ok(&session.list(&path, limit).await?))
+    let limit = params::limit("limit", limit, MAX_LIMIT)?;
+    session.list(&path, limit).await.map(json::ok)
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -56,13 +48,10 @@ pub(crate) struct StatParams {
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/files/stat", tag = "files",
     params(StatParams),
     responses((status = 200, description = "The entry", body = FileEntry)))]
-pub(crate) async fn stat(
-    session: InSession,
-    Params(params): Params<StatParams>,
-) -> ApiResult<Response> {
+pub(crate) async fn stat(session: InSession, Params(params): Params<StatParams>) -> ApiResult {
     let path = inside(params.path)?;
     let follow = params.follow.unwrap_or(true);
-    Ok(json::ok(&session.stat(&path, follow).await?))
+    Ok(json::ok(session.stat(&path, follow).await?))
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/mkdir", tag = "files",
@@ -71,14 +60,14 @@ pub(crate) async fn stat(
 pub(crate) async fn mkdir(
     session: InSession,
     JsonBody(request): JsonBody<MkdirRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let path = inside(request.path)?;
     let call = FileCall::Mkdir {
         path: path.clone(),
         parents: request.parents,
     };
     session.file(call).await?;
-    Ok(json::created(&session.stat(&path, true).await?))
+    Ok(json::created(session.stat(&path, true).await?))
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/move", tag = "files",
@@ -87,7 +76,7 @@ pub(crate) async fn mkdir(
 pub(crate) async fn rename(
     session: InSession,
     JsonBody(request): JsonBody<MoveRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let (from, to) = (inside(request.from)?, inside(request.to)?);
     let call = FileCall::Move {
         from,
@@ -95,7 +84,7 @@ pub(crate) async fn rename(
         overwrite: request.overwrite,
     };
     session.file(call).await?;
-    Ok(json::ok(&session.stat(&to, false).await?))
+    Ok(json::ok(session.stat(&to, false).await?))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -112,32 +101,27 @@ pub(crate) struct RemoveParams {
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}/files", tag = "files",
     params(RemoveParams),
     responses((status = 200, description = "Deleted", body = DeletedFile)))]
-pub(crate) async fn remove(
-    session: InSession,
-    Params(params): Params<RemoveParams>,
-) -> ApiResult<Response> {
+pub(crate) async fn remove(session: InSession, Params(params): Params<RemoveParams>) -> ApiResult {
     let path = inside(params.path)?;
     let call = FileCall::Remove {
         path: path.clone(),
         recursive: params.recursive,
     };
     session.file(call).await?;
-    Ok(json::ok(&DeletedFile { deleted: path }))
+    Ok(json::ok(DeletedFile { deleted: path }))
 }
 
 /// Checks the form of a path. The box checks the rest.
 pub(crate) fn inside(path: String) -> ApiResult<String> {
-    if !path.starts_with('/') {
-        return Err(ApiError::validation(
-            "path must be an absolute path inside the sandbox",
-        ));
-    }
-    if path.contains('\0') {
-        return Err(ApiError::validation("path must not contain NUL bytes"));
-    }
+    let problem = if !path.starts_with('/') {
+        "path must be an absolute path inside the sandbox"
+    } else if path.contains('\0') {
+        "path must not contain NUL bytes"
     // PATH_MAX, with the terminator.
-    if path.len() >= 4096 {
-        return Err(ApiError::validation("path must be at most 4095 bytes"));
-    }
-    Ok(path)
+    } else if path.len() >= 4096 {
+        "path must be at most 4095 bytes"
+    } else {
+        return Ok(path);
+    };
+    Err(ApiError::validation(problem))
 }

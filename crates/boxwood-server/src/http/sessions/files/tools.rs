@@ -1,6 +1,5 @@
 //! Routes for the agents' file tools. Each is one operation inside the box.
 
-use axum::response::Response;
 use boxwood_api::{
     EditTextRequest, EditedText, GlobMatches, GlobRequest, GrepMatches, GrepRequest,
     ReadTextRequest, TextSlice, WriteTextRequest, WrittenText,
@@ -24,79 +23,65 @@ fn check<const N: usize>(numbers: [(Option<u64>, &str); N]) -> ApiResult<()> {
     request_body = ReadTextRequest,
     responses((status = 200, description = "Lines of the file, or the names in the directory", body = TextSlice)))]
 pub(crate) async fn read(
-    session: InSession,
+    InSession { id, sessions }: InSession,
     JsonBody(mut request): JsonBody<ReadTextRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     request.path = inside(request.path)?;
     check([
         (request.offset, "offset"),
         (request.limit, "limit"),
         (request.max_bytes, "max_bytes"),
     ])?;
-    let slice = with_timeout(
-        BACKEND_TIMEOUT,
-        session.sessions.read_text(&session.id, request),
-    )
-    .await?;
-    Ok(json::ok(&slice))
+    let reading = sessions.read_text(&id, request);
+    with_timeout(BACKEND_TIMEOUT, reading).await.map(json::ok)
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/write", tag = "files",
     request_body = WriteTextRequest,
     responses((status = 200, description = "The file was written", body = WrittenText)))]
 pub(crate) async fn write(
-    session: InSession,
+    InSession { id, sessions }: InSession,
     JsonBody(mut request): JsonBody<WriteTextRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     request.path = inside(request.path)?;
-    let written = with_timeout(
-        BACKEND_TIMEOUT,
-        session.sessions.write_text(&session.id, request),
-    )
-    .await?;
-    Ok(json::ok(&written))
+    let writing = sessions.write_text(&id, request);
+    with_timeout(BACKEND_TIMEOUT, writing).await.map(json::ok)
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/edit", tag = "files",
     request_body = EditTextRequest,
     responses((status = 200, description = "The change", body = EditedText)))]
 pub(crate) async fn edit(
-    session: InSession,
+    InSession { id, sessions }: InSession,
     JsonBody(mut request): JsonBody<EditTextRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     request.path = inside(request.path)?;
-    let edited = with_timeout(
-        BACKEND_TIMEOUT,
-        session.sessions.edit_text(&session.id, request),
-    )
-    .await?;
-    Ok(json::ok(&edited))
+    let editing = sessions.edit_text(&id, request);
+    with_timeout(BACKEND_TIMEOUT, editing).await.map(json::ok)
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/glob", tag = "files",
     request_body = GlobRequest,
     responses((status = 200, description = "Matching files, most recently changed first", body = GlobMatches)))]
 pub(crate) async fn glob(
-    session: InSession,
+    InSession { id, sessions }: InSession,
     JsonBody(mut request): JsonBody<GlobRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     request.path = inside(request.path)?;
     check([(request.limit, "limit")])?;
-    let matches =
-        with_timeout(BACKEND_TIMEOUT, session.sessions.glob(&session.id, request)).await?;
-    Ok(json::ok(&matches))
+    let searching = sessions.glob(&id, request);
+    with_timeout(BACKEND_TIMEOUT, searching).await.map(json::ok)
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/files/grep", tag = "files",
     request_body = GrepRequest,
     responses((status = 200, description = "Matching lines", body = GrepMatches)))]
 pub(crate) async fn grep(
-    session: InSession,
+    InSession { id, sessions }: InSession,
     JsonBody(mut request): JsonBody<GrepRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     request.path = inside(request.path)?;
     check([(request.limit, "limit")])?;
-    let matches =
-        with_timeout(BACKEND_TIMEOUT, session.sessions.grep(&session.id, request)).await?;
-    Ok(json::ok(&matches))
+    let searching = sessions.grep(&id, request);
+    with_timeout(BACKEND_TIMEOUT, searching).await.map(json::ok)
 }

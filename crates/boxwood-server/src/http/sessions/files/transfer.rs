@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::Response;
-use boxwood_api::{ErrorBody, ErrorCode, FileEntry, SessionId};
-use boxwood_session::{FileAnswer, FileCall, OpenFor, Sessions, Writer};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use boxwood_api::{ErrorBody, ErrorCode, FileEntry};
+use boxwood_session::{FileAnswer, FileCall, OpenFor, Writer};
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use serde::Deserialize;
@@ -25,6 +25,7 @@ use super::inside;
 use super::range::{RangeRequest, requested_range};
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::params::{InSession, Params, unexpected};
+use crate::http::skills::files::attachment;
 use crate::http::{App, BACKEND_TIMEOUT, with_timeout};
 use crate::http::{body, json};
 use crate::load::RequestMemory;
@@ -56,7 +57,7 @@ pub(crate) async fn download(
     session: InSession,
     Params(params): Params<DownloadParams>,
     headers: HeaderMap,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let (file, entry) = session.open(&inside(params.path)?).await?;
     let size = entry.size;
     let tag = format!(
@@ -68,42 +69,28 @@ pub(crate) async fn download(
         RangeRequest::Part { start, length } => (StatusCode::PARTIAL_CONTENT, start, length),
         RangeRequest::Unsatisfiable => return Ok(no_such_range(size)),
     };
-    let mut response = Response::new(Body::from_stream(chunks(file, start, length)));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    let mut set = |name: HeaderName, value: String| {
-        if let Ok(value) = HeaderValue::try_from(value) {
-            headers.insert(name, value);
-        }
-    };
-    set(header::CONTENT_TYPE, "application/octet-stream".to_owned());
-    set(header::CONTENT_LENGTH, length.to_string());
-    set(header::ACCEPT_RANGES, "bytes".to_owned());
-    set(header::ETAG, tag);
-    // Browsers must not render the file on the daemon's origin.
-    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned());
-    set(header::CONTENT_DISPOSITION, "attachment".to_owned());
-    if status == StatusCode::PARTIAL_CONTENT {
-        let last = start + length - 1;
-        set(
-            header::CONTENT_RANGE,
-            format!("bytes {start}-{last}/{size}"),
-        );
+    let content = Body::from_stream(chunks(file, start, length));
+    let content = attachment(content, "application/octet-stream");
+    let headers = [
+        (header::CONTENT_LENGTH, length.to_string()),
+        (header::ACCEPT_RANGES, "bytes".to_owned()),
+        (header::ETAG, tag),
+    ];
+    if status != StatusCode::PARTIAL_CONTENT {
+        return Ok((status, headers, content).into_response());
     }
-    Ok(response)
+    let range = format!("bytes {start}-{}/{size}", start + length - 1);
+    let range = [(header::CONTENT_RANGE, range)];
+    Ok((status, headers, range, content).into_response())
 }
 
 fn no_such_range(size: u64) -> Response {
-    use axum::response::IntoResponse as _;
     let error = ApiError::validation(format!(
         "the range is outside of the file, which has {size} bytes"
     ))
     .status(StatusCode::RANGE_NOT_SATISFIABLE);
-    let mut response = error.into_response();
-    if let Ok(range) = HeaderValue::try_from(format!("bytes */{size}")) {
-        response.headers_mut().insert(header::CONTENT_RANGE, range);
-    }
-    response
+    let range = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
+    (range, error).into_response()
 }
 
 /// Fails if the file shrinks meanwhile; the client notices by the announced length.
@@ -156,7 +143,7 @@ pub(crate) async fn upload(
     session: InSession,
     Params(params): Params<UploadParams>,
     request: Request,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let path = inside(params.path)?;
     split(&path)?;
     RequestMemory::of(&request, app.sessions.budget()).take(UPLOAD_BUFFER)?;
@@ -167,14 +154,10 @@ pub(crate) async fn upload(
         mode,
         writer: Writer::Client,
     };
-    let (file, upload) = Upload::begin(&session, target).await?;
-    let received = receive(&session, request.into_body(), file, app.body_timeout()).await;
-    if let Err(error) = received {
-        upload.abort().await;
-        return Err(error);
-    }
-    upload.commit(&session, &path).await?;
-    Ok(json::created(&session.stat(&path, false).await?))
+    let idle = app.body_timeout();
+    let write = |file| receive(&session, request.into_body(), file, idle);
+    replace_file(&session, target, write).await?;
+    session.stat(&path, false).await.map(json::created)
 }
 
 /// Writes a file of the daemon itself into a box, with parent directories and without quota checks.
@@ -189,19 +172,14 @@ pub(crate) async fn put(
         mode: None,
         writer: Writer::Daemon,
     };
-    let (file, upload) = Upload::begin(session, target).await?;
-    let mut file = tokio::fs::File::from_std(file);
-    let copied = async {
-        tokio::io::copy(&mut content, &mut file).await?;
-        file.flush().await
-    }
-    .await;
-    drop(file);
-    if let Err(error) = copied {
-        upload.abort().await;
-        return Err(write_failed(&error));
-    }
-    upload.commit(session, path).await
+    let write = |mut file: tokio::fs::File| async move {
+        let copied = async {
+            tokio::io::copy(&mut content, &mut file).await?;
+            file.flush().await
+        };
+        copied.await.map_err(|error| write_failed(&error))
+    };
+    replace_file(session, target, write).await
 }
 
 struct UploadTarget<'a> {
@@ -212,92 +190,94 @@ struct UploadTarget<'a> {
     writer: Writer,
 }
 
-/// An upload in a temporary file beside the target, which is removed unless the upload is committed.
-struct Upload {
-    sessions: Sessions,
-    id: SessionId,
-    temporary: Option<String>,
-}
-
-impl Upload {
-    async fn begin(session: &InSession, target: UploadTarget<'_>) -> ApiResult<(File, Self)> {
-        let (directory, name) = split(target.path)?;
-        let file = |call| session.sessions.file_by(target.writer, &session.id, call);
-        if target.parents {
-            let call = FileCall::Mkdir {
-                path: directory.to_owned(),
-                parents: true,
-            };
-            with_timeout(BACKEND_TIMEOUT, file(call)).await?;
-        }
-        let mode = match target.mode {
-            Some(mode) => mode,
-            None => mode_in_place(session, target.path).await,
-        };
-        let temporary = temporary_name(directory, name)?;
-        let call = FileCall::Open {
-            path: temporary.clone(),
-            how: OpenFor::CreateNew { mode },
-        };
-        let file = match with_timeout(BACKEND_TIMEOUT, file(call)).await? {
-            FileAnswer::Opened { file, .. } => file,
-            other => return Err(unexpected("open", &other)),
-        };
-        let upload = Self {
-            sessions: session.sessions.clone(),
-            id: session.id.clone(),
-            temporary: Some(temporary),
-        };
-        Ok((file, upload))
+/// Writes to a temporary file beside the target, which replaces the target when it is complete.
+async fn replace_file<Writing: Future<Output = ApiResult<()>>>(
+    session: &InSession,
+    target: UploadTarget<'_>,
+    write: impl FnOnce(tokio::fs::File) -> Writing,
+) -> ApiResult<()> {
+    let (directory, name) = split(target.path)?;
+    let file_call = |call| {
+        let calling = session.sessions.file_by(target.writer, &session.id, call);
+        with_timeout(BACKEND_TIMEOUT, calling)
+    };
+    if target.parents {
+        let path = directory.to_owned();
+        file_call(FileCall::Mkdir {
+            path,
+            parents: true,
+        })
+        .await?;
     }
-
-    /// Moves the complete file to the target.
-    async fn commit(mut self, session: &InSession, path: &str) -> ApiResult<()> {
+    let mode = match target.mode {
+        Some(mode) => mode,
+        None => mode_in_place(session, target.path).await,
+    };
+    let path = temporary_name(directory, name)?;
+    let open = FileCall::Open {
+        path: path.clone(),
+        how: OpenFor::CreateNew { mode },
+    };
+    let file = match file_call(open).await? {
+        FileAnswer::Opened { file, .. } => file,
+        other => return Err(unexpected("open", &other)),
+    };
+    let mut temporary = TemporaryFile {
+        session: session.clone(),
+        path: Some(path.clone()),
+    };
+    let replacing = async {
+        write(tokio::fs::File::from_std(file)).await?;
         let call = FileCall::Move {
-            from: self.temporary.clone().unwrap_or_default(),
-            to: path.to_owned(),
+            from: path.clone(),
+            to: target.path.to_owned(),
             overwrite: true,
         };
-        session.file(call).await?;
-        self.temporary = None;
-        Ok(())
+        session.file(call).await.map(drop)
+    };
+    let replaced = replacing.await;
+    if replaced.is_err() {
+        // Before the caller gets its response.
+        remove(session, path).await;
     }
-
-    /// Removes the temporary file before the caller gets its response.
-    async fn abort(mut self) {
-        if let Some(path) = self.temporary.clone() {
-            remove(&self.sessions, &self.id, path).await;
-        }
-        self.temporary = None;
-    }
+    temporary.path = None;
+    replaced
 }
 
-impl Drop for Upload {
+/// Removes the file if the request is cancelled.
+struct TemporaryFile {
+    session: InSession,
+    path: Option<String>,
+}
+
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
-        // The request was cancelled, or the target could not be replaced.
-        let (Some(path), Ok(runtime)) =
-            (self.temporary.take(), tokio::runtime::Handle::try_current())
+        let (Some(path), Ok(runtime)) = (self.path.take(), tokio::runtime::Handle::try_current())
         else {
             return;
         };
-        let (sessions, id) = (self.sessions.clone(), self.id.clone());
-        runtime.spawn(async move { remove(&sessions, &id, path).await });
+        let session = self.session.clone();
+        runtime.spawn(async move { remove(&session, path).await });
     }
 }
 
-async fn remove(sessions: &Sessions, id: &SessionId, path: String) {
+async fn remove(session: &InSession, path: String) {
     let call = FileCall::Remove {
         path,
         recursive: false,
     };
-    if let Err(error) = with_timeout(BACKEND_TIMEOUT, sessions.file(id, call)).await {
-        tracing::debug!(error = error.message(), session = %id, "failed to remove the temporary file of an aborted upload");
+    if let Err(error) = session.file(call).await {
+        tracing::debug!(error = error.message(), session = %session.id, "failed to remove the temporary file of an aborted upload");
     }
 }
 
-async fn receive(session: &InSession, body: Body, file: File, idle: Duration) -> ApiResult<()> {
+async fn receive(
+    session: &InSession,
+    body: Body,
+    mut file: tokio::fs::File,
+    idle: Duration,
+) -> ApiResult<()> {
     let mut unchecked = 0;
-    let mut file = tokio::fs::File::from_std(file);
     let mut stream = body.into_data_stream();
     while let Some(chunk) = body::next_chunk(&mut stream, idle).await? {
         file.write_all(&chunk)

@@ -2,8 +2,8 @@
 
 pub(crate) mod relay;
 mod relay_bytes;
+mod relay_lines;
 
-use axum::response::Response;
 use boxwood_api::{
     ErrorBody, ProcessInfo, ProcessLogs, ProcessSpec, SessionId, SignalRequest, SignalledProcess,
     StoppedProcess,
@@ -17,8 +17,8 @@ use crate::http::{BACKEND_TIMEOUT, with_timeout};
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/processes", tag = "processes",
     responses((status = 200, description = "The session's managed processes", body = Vec<ProcessInfo>)))]
-pub(crate) async fn list(InSession { id, sessions }: InSession) -> ApiResult<Response> {
-    Ok(json::ok(&sessions.processes(&id)?))
+pub(crate) async fn list(InSession { id, sessions }: InSession) -> ApiResult {
+    Ok(json::ok(sessions.processes(&id)?))
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
@@ -29,7 +29,7 @@ pub(crate) async fn list(InSession { id, sessions }: InSession) -> ApiResult<Res
 pub(crate) async fn start(
     InSession { id, sessions }: InSession,
     JsonBody(spec): JsonBody<ProcessSpec>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     begin(&sessions, &id, spec).await
 }
 
@@ -41,7 +41,7 @@ pub(crate) async fn start(
 pub(crate) async fn start_named(
     InProcess(sessions, id, process): InProcess,
     JsonBody(spec): JsonBody<ProcessSpec>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let spec = ProcessSpec {
         process_id: process,
         ..spec
@@ -49,37 +49,36 @@ pub(crate) async fn start_named(
     begin(&sessions, &id, spec).await
 }
 
-async fn begin(sessions: &Sessions, id: &SessionId, spec: ProcessSpec) -> ApiResult<Response> {
+async fn begin(sessions: &Sessions, id: &SessionId, spec: ProcessSpec) -> ApiResult {
     let starting = sessions.start_process(id, spec, Replace::Refuse);
-    let info = with_timeout(BACKEND_TIMEOUT, starting).await?;
-    Ok(json::created(&info))
+    with_timeout(BACKEND_TIMEOUT, starting)
+        .await
+        .map(json::created)
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
     responses((status = 200, description = "The process `default`", body = ProcessInfo)))]
-pub(crate) async fn detail(ids: InProcess) -> ApiResult<Response> {
+pub(crate) async fn detail(ids: InProcess) -> ApiResult {
     detail_named(ids).await
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
     responses((status = 200, description = "The process", body = ProcessInfo)))]
-pub(crate) async fn detail_named(
-    InProcess(sessions, id, process): InProcess,
-) -> ApiResult<Response> {
-    Ok(json::ok(&sessions.process(&id, &process)?))
+pub(crate) async fn detail_named(InProcess(sessions, id, process): InProcess) -> ApiResult {
+    Ok(json::ok(sessions.process(&id, &process)?))
 }
 
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}/managed-process", tag = "processes",
     responses((status = 200, description = "The process `default` was stopped", body = StoppedProcess)))]
-pub(crate) async fn stop(ids: InProcess) -> ApiResult<Response> {
+pub(crate) async fn stop(ids: InProcess) -> ApiResult {
     stop_named(ids).await
 }
 
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}/managed-process/{process_id}", tag = "processes",
     responses((status = 200, description = "The process was stopped", body = StoppedProcess)))]
-pub(crate) async fn stop_named(InProcess(sessions, id, process): InProcess) -> ApiResult<Response> {
+pub(crate) async fn stop_named(InProcess(sessions, id, process): InProcess) -> ApiResult {
     with_timeout(BACKEND_TIMEOUT, sessions.stop_process(&id, &process)).await?;
-    Ok(json::ok(&StoppedProcess { stopped: process }))
+    Ok(json::ok(StoppedProcess { stopped: process }))
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/managed-process/{process_id}/signal", tag = "processes",
@@ -90,15 +89,15 @@ pub(crate) async fn stop_named(InProcess(sessions, id, process): InProcess) -> A
 pub(crate) async fn signal(
     InProcess(sessions, id, process): InProcess,
     JsonBody(request): JsonBody<SignalRequest>,
-) -> ApiResult<Response> {
+) -> ApiResult {
     sessions
         .signal_process(&id, &process, request.signal.number())
         .await?;
-    Ok(json::ok(&SignalledProcess { signalled: process }))
+    Ok(json::ok(SignalledProcess { signalled: process }))
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}/logs", tag = "processes",
     responses((status = 200, description = "The most recent output of the process", body = ProcessLogs)))]
-pub(crate) async fn logs(InProcess(sessions, id, process): InProcess) -> ApiResult<Response> {
+pub(crate) async fn logs(InProcess(sessions, id, process): InProcess) -> ApiResult {
     Ok(json::ok(&sessions.logs(&id, &process)?))
 }

@@ -1,4 +1,4 @@
-//! Relays stdin and stdout of a managed process over a WebSocket, one line per text frame.
+//! Relays stdin and stdout of a managed process over a WebSocket, as lines or as bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,20 +7,21 @@ use std::time::Duration;
 use axum::extract::ws::{Message, WebSocket};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Uri};
-use axum::response::Response;
 use boxwood_api::{ErrorBody, RelayNews};
-use boxwood_langbot::CurrentPlacement;
 use boxwood_session::{Attachable, Attachment, SessionError, Since};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use serde::Deserialize;
-use tokio::sync::watch;
+use tokio::time::Interval;
 use utoipa::IntoParams;
 
 use super::relay_bytes;
+use super::relay_lines::LineAttachment;
 use crate::http::error::ApiResult;
 use crate::http::params::{self, InProcess};
-use crate::http::websocket::{self, CloseReason, Heartbeat, Upgrade};
+use crate::http::websocket::relay::Relay;
+use crate::http::websocket::{self, CloseReason, LastSeen, Upgrade};
 use crate::http::{App, langbot};
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/ws", tag = "processes",
@@ -35,7 +36,7 @@ pub(crate) async fn attach(
     uri: Uri,
     headers: HeaderMap,
     upgrade: Upgrade,
-) -> ApiResult<Response> {
+) -> ApiResult {
     attach_named(app, ids, uri, headers, upgrade).await
 }
 
@@ -52,34 +53,41 @@ pub(crate) async fn attach_named(
     uri: Uri,
     headers: HeaderMap,
     upgrade: Upgrade,
-) -> ApiResult<Response> {
+) -> ApiResult {
     let langbots = app.langbot.authorize_relay(&headers, &id, &process).await;
-    if langbots.is_none()
-        && let Some(since) = since_param(&uri)?
-    {
-        let attachable = sessions.check_attachable_at(&id, &process, since)?;
-        let accepted = upgrade.accept(&app)?;
-        return Ok(accepted.serve(async move |socket| {
-            relay_bytes::relay(socket, attachable, since, &app).await;
-        }));
-    }
-    let (attachable, mode) = match langbots {
-        None => match sessions.check_attachable(&id, &process) {
-            Ok(attachable) => (attachable, RelayMode::Lines(app.handing_over.clone())),
-            Err(error) if langbot::asks_for_mcp(&headers) => {
-                return Ok(langbot::error_response(&error.into()));
-            }
-            Err(error) => return Err(error.into()),
-        },
-        Some(Ok(access)) => {
-            let mode = RelayMode::LangBot(access.placement, app.stopping.clone());
-            (access.attachable, mode)
-        }
+    let handover = || Box::pin(app.handover().map(|()| CloseReason::HandingOver)) as RelayEnd;
+    let (attachable, frames, end) = match langbots {
         Some(Err(refusal)) => return Ok(langbot::relay_refusal(&refusal)),
+        Some(Ok(access)) => {
+            let stopped = app.stopped();
+            let end: RelayEnd = Box::pin(async move {
+                tokio::select! {
+                    () = access.placement.superseded() => CloseReason::Normal,
+                    () = stopped => CloseReason::ShuttingDown,
+                }
+            });
+            (access.attachable, Frames::Lines { line_end: "\n" }, end)
+        }
+        None => match since_param(&uri)? {
+            Some(since) => {
+                let attachable = sessions.check_attachable_at(&id, &process, since)?;
+                (attachable, Frames::Bytes(since), handover())
+            }
+            None => match sessions.check_attachable(&id, &process) {
+                Ok(attachable) => (attachable, Frames::Lines { line_end: "" }, handover()),
+                Err(error) if langbot::asks_for_mcp(&headers) => {
+                    return Ok(langbot::error_response(&error.into()));
+                }
+                Err(error) => return Err(error.into()),
+            },
+        },
     };
-    let accepted = upgrade.accept(&app)?.protocol("mcp");
+    let mut accepted = upgrade.accept(&app)?;
+    if let Frames::Lines { .. } = frames {
+        accepted = accepted.protocol("mcp");
+    }
     let every = app.ping_every();
-    Ok(accepted.serve(move |socket| relay(socket, attachable, every, mode)))
+    Ok(accepted.serve(move |socket| relay(socket, attachable, every, frames, end)))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -99,153 +107,86 @@ fn since_param(uri: &Uri) -> ApiResult<Option<Since>> {
     params::offset("since", &text).map(Some)
 }
 
-enum RelayMode {
-    /// Ends when boxes are detached for the next daemon.
-    Lines(watch::Receiver<bool>),
-    /// Frames keep the newline. Ends when the placement is superseded or the daemon stops.
-    LangBot(CurrentPlacement, watch::Receiver<bool>),
+/// The frames of a relay.
+enum Frames {
+    /// One text frame for each line, with `line_end` appended.
+    Lines { line_end: &'static str },
+    /// Bytes, acknowledged in both directions, from this offset on.
+    Bytes(Since),
 }
 
-impl RelayMode {
-    fn frame(&self, line: &[u8]) -> Message {
-        let mut text = String::from_utf8_lossy(line).into_owned();
-        if let Self::LangBot(..) = self {
-            text.push('\n');
-        }
-        Message::text(text)
-    }
-
-    /// Resolves when the client must be disconnected.
-    async fn ended(&self) -> CloseReason {
-        match self {
-            Self::Lines(handing_over) => {
-                websocket::handover_started(handing_over).await;
-                CloseReason::HandingOver
-            }
-            Self::LangBot(placement, stopping) => {
-                let mut stopping = stopping.clone();
-                tokio::select! {
-                    () = placement.superseded() => CloseReason::Normal,
-                    _ = stopping.wait_for(|stopping| *stopping) => CloseReason::ShuttingDown,
-                }
-            }
-        }
-    }
-}
+/// Resolves when the client must be disconnected while the process runs on.
+type RelayEnd = BoxFuture<'static, CloseReason>;
 
 /// Frames kept from a client that waits to be attached. Beyond it the client is no longer read from.
 const EARLY_BYTES: usize = 1024 * 1024;
 
-async fn relay(socket: WebSocket, attachable: Attachable, every: Duration, mode: RelayMode) {
+async fn relay(
+    socket: WebSocket,
+    attachable: Attachable,
+    every: Duration,
+    frames: Frames,
+    end: RelayEnd,
+) {
     let (mut sink, mut stream) = socket.split();
-    let mut heartbeat = Heartbeat::new(every);
-    let mut early = VecDeque::new();
-    let turn = Box::pin(attachable.attach());
-    let waiting = wait_for_turn(&mut sink, &mut stream, &mut heartbeat, &mut early, turn);
-    let turn = tokio::select! {
-        // `biased`: a process that exits because of the shutdown is not the reason.
-        biased;
-        reason = mode.ended() => Err(reason),
-        attachment = waiting => match attachment {
-            Some(Ok(attachment)) => Ok(attachment),
+    let relaying = async {
+        let mut heartbeat = websocket::heartbeat(every);
+        let mut early = VecDeque::new();
+        let turn = Box::pin(async {
+            match frames {
+                Frames::Lines { .. } => attachable.attach().await,
+                Frames::Bytes(since) => attachable.attach_at(since).await,
+            }
+        });
+        let waiting = wait_for_turn(&mut sink, &mut stream, &mut heartbeat, &mut early, turn);
+        let attachment = match waiting.await {
+            Some(Ok(attachment)) => attachment,
             Some(Err(error)) => {
                 tracing::debug!(%error, "attaching a waiting client failed");
-                Err(CloseReason::Normal)
-            }
-            None => Err(CloseReason::Normal),
-        },
-    };
-    let attachment = match turn {
-        Ok(attachment) => attachment,
-        Err(reason) => {
-            websocket::close_with(sink, stream, reason).await;
-            return;
-        }
-    };
-    let last_seen = heartbeat.last_seen();
-    let receive = async {
-        for line in early.into_iter().filter_map(line) {
-            let sent = last_seen
-                .while_blocked(attachment.send(line.as_bytes()))
-                .await;
-            if sent.is_err() {
-                // Stdin is closed; output is still sent.
-                break;
-            }
-        }
-        while let Some(Ok(message)) = stream.next().await {
-            last_seen.touch();
-            if matches!(message, Message::Close(_)) {
-                break;
-            }
-            if let Some(line) = line(message) {
-                let sent = last_seen
-                    .while_blocked(attachment.send(line.as_bytes()))
-                    .await;
-                if sent.is_err() {
-                    tracing::debug!("discarding a line: stdin of the process is closed");
+                if let Frames::Bytes(_) = frames {
+                    // Fails if the client is gone, which closing detects as well.
+                    let _ = sink.send(relay_bytes::error_frame(error.into())).await;
                 }
+                return CloseReason::Normal;
             }
-        }
-    };
-    let send = async {
-        loop {
-            tokio::select! {
-                line = attachment.next_line() => {
-                    let Some(line) = line else { return };
-                    let message = mode.frame(&line);
-                    // Put back unless the socket has taken it, so that the next client gets it.
-                    let mut unsent = UnsentLine { attachment: &attachment, line: Some(line) };
-                    if sink.send(message).await.is_err() {
-                        return;
-                    }
-                    unsent.line = None;
-                }
-                () = heartbeat.tick() => {
-                    if sink.send(Message::Ping(bytes::Bytes::new())).await.is_err() {
-                        return;
-                    }
-                }
+            None => return CloseReason::Normal,
+        };
+        let mut relay = Relay {
+            sink: &mut sink,
+            stream: &mut stream,
+            heartbeat,
+            first_frame: None,
+            given_stdin: None,
+            early,
+        };
+        match frames {
+            Frames::Lines { line_end } => {
+                let lines = LineAttachment::new(attachment, line_end);
+                relay.run(&lines).await
+            }
+            Frames::Bytes(_) => {
+                relay.first_frame = Some(relay_bytes::joined(&attachment));
+                relay.run(&attachment).await
             }
         }
     };
     let reason = tokio::select! {
+        // `biased`: a process that exits because of the shutdown is not the reason.
         biased;
-        reason = mode.ended() => reason,
-        () = send => CloseReason::Normal,
-        () = receive => CloseReason::Normal,
-        () = last_seen.timeout() => {
-            tracing::debug!("attached client timed out; detaching");
-            CloseReason::Normal
-        }
+        reason = end => reason,
+        reason = relaying => reason,
     };
-    drop(attachment);
     websocket::close_with(sink, stream, reason).await;
 }
 
-/// Puts the line back if sending is cancelled.
-struct UnsentLine<'a> {
-    attachment: &'a Attachment,
-    line: Option<Vec<u8>>,
-}
-
-impl Drop for UnsentLine<'_> {
-    fn drop(&mut self) {
-        if let Some(line) = self.line.take() {
-            self.attachment.put_back(line);
-        }
-    }
-}
-
 /// `None` if the client disconnected first. Frames it sends meanwhile are kept, up to a limit.
-pub(crate) async fn wait_for_turn(
+async fn wait_for_turn(
     sink: &mut SplitSink<WebSocket, Message>,
     stream: &mut SplitStream<WebSocket>,
-    heartbeat: &mut Heartbeat,
+    (pings, last_seen): &mut (Interval, LastSeen),
     early: &mut VecDeque<Message>,
     mut turn: impl Future<Output = Result<Attachment, SessionError>> + Unpin,
 ) -> Option<Result<Attachment, SessionError>> {
-    let last_seen = heartbeat.last_seen();
     let mut kept = 0;
     loop {
         tokio::select! {
@@ -262,22 +203,11 @@ pub(crate) async fn wait_for_turn(
                 }
                 early.push_back(message);
             }
-            () = heartbeat.tick() => {
+            _ = pings.tick() => {
                 sink.send(Message::Ping(bytes::Bytes::new())).await.ok()?;
             }
             // A client that is not read from cannot time out.
             () = last_seen.timeout(), if kept < EARLY_BYTES => return None,
         }
     }
-}
-
-/// The line of a text frame, with newline. Binary frames are ignored.
-fn line(message: Message) -> Option<String> {
-    let Message::Text(text) = message else {
-        return None;
-    };
-    let mut line = String::with_capacity(text.len() + 1);
-    line.push_str(&text);
-    line.push('\n');
-    Some(line)
 }
