@@ -22,7 +22,7 @@ pub use label::{check_label, check_required};
 pub use mounts::path::{normalize, normalize_text};
 pub use mounts::{BLOCKED, check_place};
 pub use origin::Origin;
-pub use profile::set::{ProfileConfig, ProfileError, Profiles, UnknownProfile};
+pub use profile::set::{ProfileConfig, Profiles};
 pub use profile::{DEFAULT_TMP_MB, Maxima, Profile};
 pub use rules::{MountsConfig, NetworkConfig, PolicyConfig, PolicyRules, RulesError};
 pub use spec::record::{
@@ -30,5 +30,5 @@ pub use spec::record::{
 };
 pub use spec::{
     Admission, AdmittedExec, AdmittedMount, AdmittedSpec, BoxUser, Facts, Image, Joining, Limits,
-    OpenedPath, OwnDirectory,
+    Mount, OpenedPath, OwnDirectory,
 };
