@@ -29,6 +29,6 @@ pub use spec::record::{
     FileIdentity, Identify, MountRecord, PathRecord, RecordError, Reopen, SpecRecord,
 };
 pub use spec::{
-    Admission, AdmittedExec, AdmittedMount, AdmittedSpec, BoxUser, Facts, Image, Joining, Limits,
-    Mount, OpenedPath, OwnDirectory,
+    Admission, AdmittedExec, AdmittedMount, AdmittedSpec, BoxMount, BoxUser, Facts, Image, Joining,
+    Limits, OpenedPath, OwnDirectory,
 };

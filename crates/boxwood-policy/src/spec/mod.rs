@@ -91,7 +91,7 @@ pub(crate) enum Owner {
 
 /// A mount in a box. `S` is its source: an opened path, or in a record the path to reopen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mount<S> {
+pub struct BoxMount<S> {
     pub(crate) source: S,
     pub(crate) mount_path: String,
     pub(crate) mode: MountMode,
@@ -100,9 +100,9 @@ pub struct Mount<S> {
     pub(crate) below_workspace: Option<String>,
 }
 
-pub type AdmittedMount = Mount<OpenedPath>;
+pub type AdmittedMount = BoxMount<OpenedPath>;
 
-impl<S> Mount<S> {
+impl<S> BoxMount<S> {
     pub(crate) fn new(source: S, mount_path: String, mode: MountMode) -> Self {
         Self {
             source,
@@ -114,11 +114,11 @@ impl<S> Mount<S> {
     }
 
     /// The same mount with another source.
-    pub(crate) fn map_source<T>(self, map: impl FnOnce(S) -> T) -> Mount<T> {
-        Mount {
+    pub(crate) fn map_source<T>(self, map: impl FnOnce(S) -> T) -> BoxMount<T> {
+        BoxMount {
             joining: self.joining,
             below_workspace: self.below_workspace,
-            ..Mount::new(map(self.source), self.mount_path, self.mode)
+            ..BoxMount::new(map(self.source), self.mount_path, self.mode)
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{Mount, Settings};
+use crate::spec::{BoxMount, Settings};
 use crate::{AdmittedMount, AdmittedSpec, OpenedPath};
 
 /// Increased when a field changes its meaning. New fields have a default instead.
@@ -37,7 +37,7 @@ pub struct SpecRecord {
 }
 
 /// A mount, with a path instead of its descriptor.
-pub type MountRecord = Mount<PathRecord>;
+pub type MountRecord = BoxMount<PathRecord>;
 
 /// A host file or directory to reopen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
