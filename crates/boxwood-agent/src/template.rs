@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fmt::Write as _;
 
-use boxwood_api::{AgentQuery, IdError, SessionId};
+use boxwood_api::{AgentQuery, FieldError, SessionId};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -239,7 +239,7 @@ fn text(value: &Value) -> Option<Cow<'_, str>> {
 }
 
 /// Makes an id of any text. A text that must be changed gets a digest, so that two conversations cannot share a box.
-fn legal(text: &str) -> Result<SessionId, IdError> {
+fn legal(text: &str) -> Result<SessionId, FieldError> {
     if let Ok(id) = SessionId::new(text)
         && id.as_str() == text
     {

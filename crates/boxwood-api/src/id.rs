@@ -1,33 +1,22 @@
 //! Ids chosen by callers: any text without control characters.
 
+use crate::FieldError;
+
 /// Maximum id length in bytes.
-pub(crate) const MAX_ID_BYTES: usize = 256;
+const MAX_ID_BYTES: usize = 256;
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum IdError {
-    #[error("{what} must not be empty")]
-    Empty { what: &'static str },
-    #[error("{what} must be at most {MAX_ID_BYTES} bytes, not {len}")]
-    TooLong { what: &'static str, len: usize },
-    #[error("{what} must not contain control characters")]
-    ControlCharacter { what: &'static str },
-}
-
-fn checked(what: &'static str, text: &str) -> Result<String, IdError> {
+fn checked(field: &str, text: &str) -> Result<String, FieldError> {
     let text = text.trim();
-    if text.is_empty() {
-        return Err(IdError::Empty { what });
-    }
-    if text.len() > MAX_ID_BYTES {
-        return Err(IdError::TooLong {
-            what,
-            len: text.len(),
-        });
-    }
-    if text.chars().any(char::is_control) {
-        return Err(IdError::ControlCharacter { what });
-    }
-    Ok(text.to_owned())
+    let rule = if text.is_empty() {
+        "must not be empty".to_owned()
+    } else if text.len() > MAX_ID_BYTES {
+        format!("must be at most {MAX_ID_BYTES} bytes, not {}", text.len())
+    } else if text.chars().any(char::is_control) {
+        "must not contain control characters".to_owned()
+    } else {
+        return Ok(text.to_owned());
+    };
+    Err(FieldError::new(field, rule))
 }
 
 /// A string type whose values are checked by its `new`.
@@ -79,23 +68,23 @@ checked_text!(
     /// A session id, chosen by the caller. Never used as part of a host path.
     #[schema(value_type = String)]
     SessionId,
-    IdError
+    FieldError
 );
 checked_text!(
     /// The id of a managed process within its session.
     #[schema(value_type = String)]
     ProcessId,
-    IdError
+    FieldError
 );
 
 impl SessionId {
-    pub fn new(text: &str) -> Result<Self, IdError> {
+    pub fn new(text: &str) -> Result<Self, FieldError> {
         checked("session_id", text).map(Self)
     }
 }
 
 impl ProcessId {
-    pub fn new(text: &str) -> Result<Self, IdError> {
+    pub fn new(text: &str) -> Result<Self, FieldError> {
         checked("process_id", text).map(Self)
     }
 }

@@ -34,9 +34,6 @@ fn default_cwd() -> String {
 }
 
 impl ProcessSpec {
-    /// All field names. Interfaces that ignore unknown fields keep only these.
-    pub const FIELDS: [&'static str; 5] = ["process_id", "command", "args", "env", "cwd"];
-
     /// Trims command and cwd and validates all fields. Parsing from JSON does this; specs built in
     /// code must call it.
     pub fn validate(mut self) -> Result<Self, FieldError> {
@@ -53,29 +50,26 @@ impl ProcessSpec {
         Ok(self)
     }
 
-    fn from_fields(mut fields: Fields) -> Result<Self, String> {
+    fn from_fields(mut fields: Fields) -> Result<Self, FieldError> {
         let process_id = fields.parsed("process_id", Null::IsWrong, ProcessId::new)?;
-        let rest = move || -> Result<Self, FieldError> {
-            Self {
-                process_id: process_id.unwrap_or_default(),
-                command: fields
-                    .text("command", Null::IsWrong)?
-                    .ok_or_else(|| FieldError::new("command", "is required"))?,
-                args: fields.texts("args")?,
-                env: fields.text_map("env")?,
-                cwd: fields
-                    .text("cwd", Null::IsWrong)?
-                    .unwrap_or_else(default_cwd),
-            }
-            .validate()
+        let command = fields.text("command", Null::IsWrong)?;
+        let spec = Self {
+            process_id: process_id.unwrap_or_default(),
+            command: command.ok_or_else(|| FieldError::new("command", "is required"))?,
+            args: fields.texts("args")?,
+            env: fields.text_map("env")?,
+            cwd: fields
+                .text("cwd", Null::IsWrong)?
+                .unwrap_or_else(default_cwd),
         };
-        rest().map_err(|fault| fault.to_string())
+        fields.finish()?;
+        spec.validate()
     }
 }
 
 impl<'de> Deserialize<'de> for ProcessSpec {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let fields = Fields::read(input, &Self::FIELDS)?;
+        let fields = Fields::read(input)?;
         Self::from_fields(fields).map_err(de::Error::custom)
     }
 }
@@ -193,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_told_apart_by_their_keys() {
+    fn relay_frames_are_distinguished_by_their_keys() {
         check(
             &RelayNews::Joined {
                 stdout: 7,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use boxwood_api::{DEFAULT_IMAGES, DEFAULT_MOUNT_PATH, LockableField, MountMode, SpecRequest};
+use boxwood_api::{
+    DEFAULT_IMAGES, DEFAULT_MOUNT_PATH, FieldError, LockableField as Lock, MountMode, SpecRequest,
+};
 
 use crate::mounts::path::{is_within, normalize_text};
 use crate::mounts::targets::{Targets, target};
@@ -10,7 +12,7 @@ use crate::mounts::{self, own, skills};
 use crate::spec::{Owner, Settings, outer_first};
 use crate::{
     Admission, AdmittedExec, AdmittedMount, AdmittedSpec, Denial, Facts, Image, Joining,
-    OpenedPath, Origin, PolicyRules, Profile, asked, limits,
+    OpenedPath, Origin, PolicyRules, Profile, asked,
 };
 
 /// Selects the system directories of the host.
@@ -27,36 +29,29 @@ pub fn admit(
     let session = request
         .session_id
         .clone()
-        .ok_or_else(|| boxwood_api::FieldError::new("session_id", "must not be empty"))?;
+        .ok_or_else(|| FieldError::new("session_id", "must not be empty"))?;
     let profile = &profile_for(request, origin, rules)?;
-    let mut notices = Vec::new();
-
-    let network = limits::chosen(
-        LockableField::Network,
-        request.network,
-        profile.network,
+    let mut decision = Decision {
+        request,
+        origin,
+        facts,
+        rules,
         profile,
-        &mut notices,
-    );
-    let read_only_root = limits::chosen(
-        LockableField::ReadOnlyRootfs,
+        notices: Vec::new(),
+    };
+
+    let network = decision.chosen(Lock::Network, request.network, profile.network);
+    let read_only_root = decision.chosen(
+        Lock::ReadOnlyRootfs,
         request.read_only_rootfs,
         profile.read_only_rootfs,
-        profile,
-        &mut notices,
     );
-    let image_text = limits::chosen(
-        LockableField::Image,
-        named(request.image.as_deref()),
-        profile.image.as_str(),
-        profile,
-        &mut notices,
-    );
-    let backend = backend(request, profile, &mut notices);
-    let limits = limits::limits(request, profile, &rules.maxima, &mut notices)?;
-    let timeout = limits::timeout(request, origin, profile, &rules.maxima, &mut notices);
-
-    let files = Files::judge(request, origin, facts, rules, profile, &mut notices)?;
+    let asked_image = named(request.image.as_deref());
+    let image_text = decision.chosen(Lock::Image, asked_image, profile.image.as_str());
+    let backend = decision.backend();
+    let limits = decision.limits()?;
+    let timeout = decision.timeout();
+    let files = decision.files()?;
     let workdir = workdir(request, &files)?;
     let require: BTreeSet<_> = profile
         .require
@@ -95,9 +90,19 @@ pub fn admit(
             env: request.env.clone(),
             timeout,
             stdin: request.stdin.clone(),
-            notices,
+            notices: decision.notices,
         },
     })
+}
+
+/// The inputs of one decision, and the notices for the caller.
+pub(crate) struct Decision<'a> {
+    pub(crate) request: &'a SpecRequest,
+    pub(crate) origin: Origin,
+    pub(crate) facts: &'a Facts,
+    pub(crate) rules: &'a PolicyRules,
+    pub(crate) profile: &'a Profile,
+    pub(crate) notices: Vec<String>,
 }
 
 fn owner(origin: Origin) -> Owner {
@@ -141,21 +146,6 @@ fn resolve_image(text: &str, rules: &PolicyRules) -> Image {
     Image::Named(name.to_owned())
 }
 
-/// The backend that the request or the profile names.
-fn backend(request: &SpecRequest, profile: &Profile, notices: &mut Vec<String>) -> Option<String> {
-    const FREE: &str = "the daemon's choice";
-    let asked = named(request.backend.as_deref());
-    let default = profile.backend.as_deref();
-    let usual = default.unwrap_or(FREE);
-    let chosen = limits::chosen(LockableField::Backend, asked, usual, profile, notices);
-    // Without a requested backend the default applies, which may be `None`.
-    if asked.is_none() || profile.is_locked(LockableField::Backend) {
-        default.map(str::to_owned)
-    } else {
-        Some(chosen.to_owned())
-    }
-}
-
 /// The workspace and all other host paths in the box.
 struct Files {
     workspace: Option<AdmittedMount>,
@@ -165,40 +155,39 @@ struct Files {
     extra_mounts: Vec<AdmittedMount>,
 }
 
-impl Files {
-    fn judge(
-        request: &SpecRequest,
-        origin: Origin,
-        facts: &Facts,
-        rules: &PolicyRules,
-        profile: &Profile,
-        notices: &mut Vec<String>,
-    ) -> Result<Self, Denial> {
-        let mount_path = target(
-            "mount_path",
-            request.mount_path.as_deref().unwrap_or(DEFAULT_MOUNT_PATH),
-        )?;
-        let host_path_mode = limits::chosen(
-            LockableField::HostPathMode,
+impl<'a> Decision<'a> {
+    /// The backend that the request or the profile names.
+    fn backend(&mut self) -> Option<String> {
+        const FREE: &str = "the daemon's choice";
+        let asked = named(self.request.backend.as_deref());
+        let default = self.profile.backend.as_deref();
+        let chosen = self.chosen(Lock::Backend, asked, default.unwrap_or(FREE));
+        // Without a requested backend the default applies, which may be `None`.
+        if asked.is_none() || self.profile.is_locked(Lock::Backend) {
+            default.map(str::to_owned)
+        } else {
+            Some(chosen.to_owned())
+        }
+    }
+
+    fn files(&mut self) -> Result<Files, Denial> {
+        let request = self.request;
+        let mount_path = request.mount_path.as_deref();
+        let mount_path = target("mount_path", mount_path.unwrap_or(DEFAULT_MOUNT_PATH))?;
+        let host_path_mode = self.chosen(
+            Lock::HostPathMode,
             request.host_path_mode,
-            profile.host_path_mode,
-            profile,
-            notices,
+            self.profile.host_path_mode,
         );
-        own::check(origin, facts, rules)?;
+        own::check(self.origin, self.facts, self.rules)?;
         let host_path = request.host_path.as_deref().map(str::trim);
         let asked = match host_path {
             None => None,
-            Some(given) => workspace_source(given, host_path_mode, origin, facts, rules)?,
+            Some(given) => self.workspace_source(given, host_path_mode)?,
         };
-        let asked = asked.map(|source| AdmittedMount {
-            source,
-            mount_path: mount_path.clone(),
-            mode: host_path_mode,
-            joining: Joining::WhenMade,
-            below_workspace: None,
-        });
-        let workspace = match (asked, own::workspace(facts, &mount_path)) {
+        let asked =
+            asked.map(|source| AdmittedMount::new(source, mount_path.clone(), host_path_mode));
+        let workspace = match (asked, own::workspace(self.facts, &mount_path)) {
             (Some(_), Some(_)) => {
                 return Err(Denial::SameTarget {
                     field: "mount_path".to_owned(),
@@ -207,112 +196,105 @@ impl Files {
             }
             (asked, own) => asked.or(own),
         };
-        let extra_mounts =
-            extra_mounts(request, &mount_path, origin, facts, rules, profile, notices)?;
-        Ok(Self {
+        Ok(Files {
             workspace,
             host_path: host_path.map(str::to_owned),
             host_path_mode,
+            extra_mounts: self.extra_mounts(&mount_path)?,
             mount_path,
-            extra_mounts,
         })
     }
-}
 
-fn workspace_source(
-    given: &str,
-    mode: MountMode,
-    origin: Origin,
-    facts: &Facts,
-    rules: &PolicyRules,
-) -> Result<Option<OpenedPath>, Denial> {
-    const FIELD: &str = "host_path";
-    mounts::not_blocked(FIELD, given, facts.host_path.as_ref(), origin, rules)?;
-    if mode == MountMode::None {
-        return Ok(None);
-    }
-    let opened = facts.host_path.as_ref();
-    mounts::within_roots(FIELD, given, opened, origin, rules)?;
-    let opened = opened
-        .filter(|opened| opened.is_dir)
-        .ok_or_else(|| Denial::NotADirectory {
-            field: FIELD.to_owned(),
-        })?;
-    same_path(FIELD, given, opened)?;
-    Ok(Some(opened.clone()))
-}
-
-fn extra_mounts(
-    request: &SpecRequest,
-    workspace: &str,
-    origin: Origin,
-    facts: &Facts,
-    rules: &PolicyRules,
-    profile: &Profile,
-    notices: &mut Vec<String>,
-) -> Result<Vec<AdmittedMount>, Denial> {
-    let mut targets = Targets::new(workspace);
-    let mut admitted = Vec::new();
-    let mut opened = facts.extra_mounts.iter();
-    for (index, mount) in request.extra_mounts.iter().enumerate() {
-        let field = format!("extra_mounts[{index}].host_path");
-        let given = mount.host_path.trim();
-        if mount.mode == MountMode::None {
-            mounts::not_blocked(&field, given, None, origin, rules)?;
-            continue;
-        }
-        let source = opened.next();
-        // Check the list first: a blocked path is reported as blocked whether or not it exists.
-        mounts::not_blocked(&field, given, source, origin, rules)?;
-        mounts::within_roots(&field, given, source, origin, rules)?;
-        let source = source.ok_or_else(|| Denial::NotFound {
-            field: field.clone(),
-        })?;
-        same_path(&field, given, source)?;
-        let mount_path = targets.take(
-            &format!("extra_mounts[{index}].mount_path"),
-            &mount.mount_path,
-        )?;
-        let mode = extra_mode(&field, mount.mode, profile, notices);
+    fn workspace_source(&self, given: &str, mode: MountMode) -> Result<Option<OpenedPath>, Denial> {
+        const FIELD: &str = "host_path";
+        let opened = self.facts.host_path.as_ref();
+        mounts::not_blocked(FIELD, given, opened, self.origin, self.rules)?;
         if mode == MountMode::None {
-            continue;
+            return Ok(None);
         }
-        admitted.push(AdmittedMount {
-            source: source.clone(),
-            mount_path,
-            mode,
-            joining: match origin {
+        mounts::within_roots(FIELD, given, opened, self.origin, self.rules)?;
+        let opened = opened.filter(|opened| opened.is_dir).ok_or_else(|| {
+            FieldError::new(FIELD, "must point to an existing directory on the host")
+        })?;
+        same_path(FIELD, given, opened)?;
+        Ok(Some(opened.clone()))
+    }
+
+    fn extra_mounts(&mut self, workspace: &str) -> Result<Vec<AdmittedMount>, Denial> {
+        let mut targets = Targets::new(workspace);
+        let mut admitted = Vec::new();
+        let mut opened = self.facts.extra_mounts.iter();
+        for (index, mount) in self.request.extra_mounts.iter().enumerate() {
+            let field = format!("extra_mounts[{index}].host_path");
+            let given = mount.host_path.trim();
+            if mount.mode == MountMode::None {
+                mounts::not_blocked(&field, given, None, self.origin, self.rules)?;
+                continue;
+            }
+            let source = self.extra_source(&field, given, opened.next())?;
+            let mount_path = targets.take(
+                &format!("extra_mounts[{index}].mount_path"),
+                &mount.mount_path,
+            )?;
+            let mode = self.extra_mode(&field, mount.mode);
+            if mode == MountMode::None {
+                continue;
+            }
+            let joining = match self.origin {
                 // The platform sends its whole set with every request and installs skills while its
                 // boxes run.
                 Origin::LangBotPlatform => Joining::Living,
                 Origin::Operator | Origin::Client | Origin::Hosting => Joining::WhenMade,
-            },
-            below_workspace: None,
-        });
+            };
+            admitted.push(AdmittedMount {
+                joining,
+                ..AdmittedMount::new(source.clone(), mount_path, mode)
+            });
+        }
+        skills::admit(
+            self.request,
+            workspace,
+            self.facts,
+            &mut targets,
+            &mut admitted,
+        )?;
+        own::admit(self.facts, workspace, &mut targets, &mut admitted)?;
+        outer_first(&mut admitted);
+        Ok(admitted)
     }
-    skills::admit(request, workspace, facts, &mut targets, &mut admitted)?;
-    own::admit(facts, workspace, &mut targets, &mut admitted)?;
-    outer_first(&mut admitted);
-    Ok(admitted)
-}
 
-/// A locked `host_path_mode` limits all other mounts too. Otherwise a second mount would bypass the
-/// lock.
-fn extra_mode(
-    field: &str,
-    asked: MountMode,
-    profile: &Profile,
-    notices: &mut Vec<String>,
-) -> MountMode {
-    let locked = profile.host_path_mode;
-    if !profile.is_locked(LockableField::HostPathMode) || asked <= locked {
-        return asked;
+    fn extra_source(
+        &self,
+        field: &str,
+        given: &str,
+        opened: Option<&'a OpenedPath>,
+    ) -> Result<&'a OpenedPath, Denial> {
+        // Check the list first: a blocked path is reported as blocked whether or not it exists.
+        mounts::not_blocked(field, given, opened, self.origin, self.rules)?;
+        mounts::within_roots(field, given, opened, self.origin, self.rules)?;
+        let opened = opened.ok_or_else(|| {
+            FieldError::new(
+                field,
+                "must point to an existing file or directory on the host",
+            )
+        })?;
+        same_path(field, given, opened)?;
+        Ok(opened)
     }
-    notices.push(format!(
-        "{field} is mounted {locked} because profile `{}` locks host_path_mode; {asked} was asked for",
-        profile.name
-    ));
-    locked
+
+    /// A locked `host_path_mode` limits all other mounts too. Otherwise a second mount would bypass
+    /// the lock.
+    fn extra_mode(&mut self, field: &str, asked: MountMode) -> MountMode {
+        let locked = self.profile.host_path_mode;
+        if !self.profile.is_locked(Lock::HostPathMode) || asked <= locked {
+            return asked;
+        }
+        self.notices.push(format!(
+            "{field} is mounted {locked} because profile `{}` locks host_path_mode; {asked} was asked for",
+            self.profile.name
+        ));
+        locked
+    }
 }
 
 /// Ensures that the opened descriptor belongs to the path of this request.
@@ -326,14 +308,19 @@ pub(crate) fn same_path(field: &str, given: &str, opened: &OpenedPath) -> Result
 }
 
 fn workdir(request: &SpecRequest, files: &Files) -> Result<String, Denial> {
-    let asked = named(request.workdir.as_deref());
-    let workdir = match asked {
-        Some(asked) => normalize_text(asked).ok_or(Denial::WorkdirOutsideMount)?,
+    let outside = || {
+        FieldError::new(
+            "workdir",
+            "must stay under mount_path when host_path is provided",
+        )
+    };
+    let workdir = match named(request.workdir.as_deref()) {
+        Some(asked) => normalize_text(asked).ok_or_else(outside)?,
         None => files.mount_path.clone(),
     };
     let inside = is_within(workdir.as_ref(), files.mount_path.as_ref());
     if files.workspace.is_some() && !inside {
-        return Err(Denial::WorkdirOutsideMount);
+        return Err(outside().into());
     }
     Ok(workdir)
 }

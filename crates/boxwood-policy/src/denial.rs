@@ -3,16 +3,17 @@
 
 use boxwood_api::{ErrorCode, FieldError, Mechanism};
 
-use crate::profile::set::UnknownProfile;
-
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Denial {
     #[error(transparent)]
     Field(#[from] FieldError),
     #[error("cmd must not be empty")]
     EmptyCommand,
-    #[error(transparent)]
-    UnknownProfile(#[from] UnknownProfile),
+    #[error("unknown box profile '{name}', available profiles: {}", available.join(", "))]
+    UnknownProfile {
+        name: String,
+        available: Vec<String>,
+    },
     /// `field` is `host_path` or `extra_mounts[n].host_path`; `given` is the path in the request.
     #[error("{field} {given} is blocked for security")]
     Blocked { field: String, given: String },
@@ -20,17 +21,15 @@ pub enum Denial {
     MountsDisabled { field: String },
     #[error("{field} is outside allowed_mount_roots: {}", roots.join(", "))]
     OutsideRoots { field: String, roots: Vec<String> },
-    #[error("{field} must point to an existing directory on the host")]
-    NotADirectory { field: String },
-    #[error("{field} must point to an existing file or directory on the host")]
-    NotFound { field: String },
     /// The store has no skill with this name.
     #[error("skill `{name}` not found")]
     SkillNotFound { name: String },
     /// The facts belong to another request. Indicates a bug in the caller.
     #[error("the facts about {field} do not belong to this request")]
     ForeignFacts { field: String },
-    #[error("{field} must not be `{target}`: the box keeps its own system there")]
+    #[error(
+        "{field} must not be `{target}`: that path is reserved for the system files of the box"
+    )]
     SystemTarget { field: String, target: String },
     #[error("{field} `{target}` is used by two mounts")]
     SameTarget { field: String, target: String },
@@ -40,8 +39,6 @@ pub enum Denial {
         target: String,
         workspace: String,
     },
-    #[error("workdir must stay under mount_path when host_path is provided")]
-    WorkdirOutsideMount,
     /// Exceeds the limits of the profile or the operator.
     #[error("{field} of {asked} is more than {allowed}, the most that {by} allows")]
     TooMuch {
@@ -63,56 +60,32 @@ pub enum Denial {
 impl Denial {
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Field(_)
-            | Self::EmptyCommand
-            | Self::UnknownProfile(_)
-            | Self::Blocked { .. }
-            | Self::MountsDisabled { .. }
-            | Self::OutsideRoots { .. }
-            | Self::NotADirectory { .. }
-            | Self::NotFound { .. }
-            | Self::SystemTarget { .. }
-            | Self::SameTarget { .. }
-            | Self::HidesWorkspace { .. }
-            | Self::WorkdirOutsideMount
-            | Self::TooMuch { .. }
-            | Self::Missing { .. } => ErrorCode::ValidationError,
             Self::SkillNotFound { .. } => ErrorCode::NotFound,
             Self::ForeignFacts { .. } | Self::Network { .. } => ErrorCode::InternalError,
+            // All others concern a value of the request.
+            _ => ErrorCode::ValidationError,
         }
     }
 
     /// What the caller, or the operator, can do next.
     pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::MountsDisabled { .. } => Some(
+        let hint = match self {
+            Self::MountsDisabled { .. } => {
                 "add the directory to `allowed_roots` under `[mounts]` in Boxwood's configuration"
-                    .to_owned(),
-            ),
-            Self::OutsideRoots { .. } => Some(
+            }
+            Self::OutsideRoots { .. } => {
                 "use a directory below one of these, or add another to `allowed_roots` under `[mounts]`"
-                    .to_owned(),
-            ),
+            }
             Self::TooMuch { field, allowed, .. } => {
-                Some(format!("ask for {field} of at most {allowed}"))
+                return Some(format!("ask for {field} of at most {allowed}"));
             }
-            Self::SkillNotFound { .. } => {
-                Some("see `boxwood skill ls` for the skills of this store".to_owned())
-            }
-            Self::Missing { .. } => Some("run `boxwood doctor` to see how to get it".to_owned()),
+            Self::SkillNotFound { .. } => "see `boxwood skill ls` for the skills of this store",
+            Self::Missing { .. } => "run `boxwood doctor` to see how to get it",
             Self::SystemTarget { .. } | Self::HidesWorkspace { .. } => {
-                Some("mount it below the workspace or in a directory of its own".to_owned())
+                "mount it below the workspace or in a directory of its own"
             }
-            Self::Field(_)
-            | Self::EmptyCommand
-            | Self::UnknownProfile(_)
-            | Self::Blocked { .. }
-            | Self::NotADirectory { .. }
-            | Self::NotFound { .. }
-            | Self::ForeignFacts { .. }
-            | Self::SameTarget { .. }
-            | Self::WorkdirOutsideMount
-            | Self::Network { .. } => None,
-        }
+            _ => return None,
+        };
+        Some(hint.to_owned())
     }
 }

@@ -8,22 +8,13 @@ use crate::{AdmittedSpec, Denial};
 /// be stopped before anything runs in it.
 pub fn check_label(spec: &AdmittedSpec, label: &IsolationLabel) -> Result<(), Denial> {
     check_required(spec.require(), label)?;
-    let found = match label.network {
-        NetworkIsolation::Off => return Ok(()),
-        NetworkIsolation::Private => "a private network",
-        NetworkIsolation::Host => "the host's network",
+    let (wanted, found) = match (spec.network(), label.network) {
+        (_, NetworkIsolation::Off) | (Network::On, NetworkIsolation::Private) => return Ok(()),
+        (Network::Off, NetworkIsolation::Private) => ("no network", "a private network"),
+        (Network::Off, NetworkIsolation::Host) => ("no network", "the host's network"),
+        (Network::On, NetworkIsolation::Host) => ("a private network", "the host's network"),
     };
-    match (spec.network(), label.network) {
-        (Network::Off, _) => Err(Denial::Network {
-            wanted: "no network",
-            found,
-        }),
-        (Network::On, NetworkIsolation::Host) => Err(Denial::Network {
-            wanted: "a private network",
-            found,
-        }),
-        (Network::On, _) => Ok(()),
-    }
+    Err(Denial::Network { wanted, found })
 }
 
 /// Reports the first required mechanism that is not in force.

@@ -22,13 +22,13 @@ pub use label::{check_label, check_required};
 pub use mounts::path::{normalize, normalize_text};
 pub use mounts::{BLOCKED, check_place};
 pub use origin::Origin;
-pub use profile::set::{ProfileConfig, ProfileError, Profiles, UnknownProfile};
+pub use profile::set::{ProfileConfig, Profiles};
 pub use profile::{DEFAULT_TMP_MB, Maxima, Profile};
 pub use rules::{MountsConfig, NetworkConfig, PolicyConfig, PolicyRules, RulesError};
 pub use spec::record::{
     FileIdentity, Identify, MountRecord, PathRecord, RecordError, Reopen, SpecRecord,
 };
 pub use spec::{
-    Admission, AdmittedExec, AdmittedMount, AdmittedSpec, BoxUser, Facts, Image, Joining, Limits,
-    OpenedPath, OwnDirectory,
+    Admission, AdmittedExec, AdmittedMount, AdmittedSpec, BoxMount, BoxUser, Facts, Image, Joining,
+    Limits, OpenedPath, OwnDirectory,
 };

@@ -2,10 +2,11 @@
 //! in configured paths.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::profile::Maxima;
-use crate::profile::set::{ProfileConfig, ProfileError, Profiles};
+use crate::profile::set::{ProfileConfig, Profiles};
 
 /// The policy part of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
@@ -34,9 +35,6 @@ pub struct MountsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkConfig {
-    /// Has no effect: boxes always have a network of their own. Still accepted so that existing
-    /// files load; the daemon logs a warning when it is `true`.
-    pub allow_host: bool,
     /// The address pool of boxes, such as `10.213.0.0/16`. Default: chosen automatically.
     pub pool: Option<String>,
     /// DNS servers of boxes. Default: those of the host.
@@ -45,16 +43,15 @@ pub struct NetworkConfig {
     pub denied: Vec<String>,
 }
 
+/// An invalid setting. The message begins with its key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RulesError {
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
-    #[error("{key}: `{}` must be an absolute path", path.display())]
-    Relative { key: String, path: PathBuf },
-    #[error("limits.max_{message}")]
-    Limit { message: String },
-    #[error("images: an image's name must not be empty")]
-    EmptyImageName,
+#[error("{0}")]
+pub struct RulesError(String);
+
+impl RulesError {
+    pub(crate) fn new(key: &str, message: impl fmt::Display) -> Self {
+        Self(format!("{key}: {message}"))
+    }
 }
 
 /// The input of [`crate::admit`]. The default corresponds to an empty configuration: built-in
@@ -107,14 +104,15 @@ impl PolicyRules {
         all_absolute("mounts.extra_blocked", &rules.blocked)?;
         for (name, path) in &rules.images {
             if name.trim().is_empty() {
-                return Err(RulesError::EmptyImageName);
+                let message = "an image's name must not be empty";
+                return Err(RulesError::new("images", message));
             }
             absolute(&format!("images.{name}"), path)?;
         }
         rules
             .maxima
             .check()
-            .map_err(|message| RulesError::Limit { message })?;
+            .map_err(|message| RulesError(format!("limits.max_{message}")))?;
         Ok(rules)
     }
 
@@ -145,8 +143,6 @@ fn absolute(key: &str, path: &Path) -> Result<(), RulesError> {
     if path.is_absolute() {
         return Ok(());
     }
-    Err(RulesError::Relative {
-        key: key.to_owned(),
-        path: path.to_owned(),
-    })
+    let message = format!("`{}` must be an absolute path", path.display());
+    Err(RulesError::new(key, message))
 }

@@ -2,15 +2,32 @@
 //!
 //! Paths that cannot be opened are absent from the facts; policy decides what that means.
 
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use boxwood_api::{MountMode, SpecRequest};
-use boxwood_policy::{Facts, OpenedPath};
+use boxwood_policy::{Admission, Denial, Facts, OpenedPath, Origin, OwnDirectory, PolicyRules};
 use boxwood_skills::SkillStore;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open, readlink};
+
+/// Gathers the facts of a request and applies policy. `own` are directories of hosting.
+pub(crate) async fn admit(
+    request: &SpecRequest,
+    origin: Origin,
+    own: Vec<OwnDirectory>,
+    store: &SkillStore,
+    rules: &PolicyRules,
+) -> Result<Admission, Denial> {
+    // Before any path is opened: an invalid request must not access the file system.
+    request.validate()?;
+    let facts = Facts {
+        own,
+        ..gather(request, store).await
+    };
+    boxwood_policy::admit(request, origin, &facts, rules)
+}
 
 /// Opens all host paths and skills of the request, off the event loop, because a path may be on a
 /// slow or hanging mount.
@@ -58,7 +75,11 @@ fn open_path(given: &str) -> Option<OpenedPath> {
 }
 
 fn open_at(path: &Path, flags: OFlags, given: &str) -> rustix::io::Result<OpenedPath> {
-    let handle = open(path, flags, Mode::empty())?;
+    opened_path(open(path, flags, Mode::empty())?, given)
+}
+
+/// Describes an open descriptor for policy.
+pub(crate) fn opened_path(handle: OwnedFd, given: &str) -> rustix::io::Result<OpenedPath> {
     let is_dir = FileType::from_raw_mode(fstat(&handle)?.st_mode) == FileType::Directory;
     let real = readlink(format!("/proc/self/fd/{}", handle.as_raw_fd()), Vec::new())?;
     Ok(OpenedPath {
@@ -125,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_skill_is_opened_under_its_name_up_to_the_first_that_is_unknown() {
+    async fn skills_are_opened_by_name_up_to_the_first_unknown_one() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let root = dir.path().canonicalize().expect("real");
         let store = SkillStore::new(root.clone(), boxwood_skills::Limits::default());
@@ -151,7 +172,7 @@ mod tests {
     /// What a box does that has a package mounted for writing: it moves the skill into a directory
     /// of the package and replaces that directory by a symlink to other files.
     #[tokio::test]
-    async fn a_link_in_a_package_leads_nowhere() {
+    async fn a_path_through_a_symlink_in_a_skill_package_is_not_opened() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let top = dir.path().canonicalize().expect("real");
         let (root, victim) = (top.join("skills"), top.join("victim"));
@@ -198,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn paths_are_seen_as_the_kernel_sees_them() {
+    async fn the_real_path_of_an_opened_path_contains_no_symlinks() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let real = dir.path().canonicalize().expect("real").join("real");
         std::fs::create_dir(&real).expect("directory");
@@ -214,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_opened_is_absent() {
+    async fn paths_that_cannot_be_opened_are_absent() {
         let mount = |path: &str, mode| MountSpec {
             host_path: path.to_owned(),
             mount_path: "/x".to_owned(),

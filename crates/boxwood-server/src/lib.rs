@@ -16,7 +16,7 @@ mod state_dir;
 mod wiring;
 
 pub use agent::AgentError;
-pub use auth::{NewToken, TokenError, TokenInfo, Tokens};
+pub use auth::{NewToken, TokenError, Tokens};
 pub use boxwood_langbot::InstanceError as LangBotError;
 pub use config::{Config, ConfigError, Flags};
 pub use facts::gather as gather_facts;

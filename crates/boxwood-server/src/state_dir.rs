@@ -22,11 +22,11 @@ pub enum StateDirError {
     Create { path: PathBuf, source: io::Error },
     #[error("failed to lock the state directory `{}`", path.display())]
     Lock { path: PathBuf, source: io::Error },
-    #[error("another daemon{} is using the state directory `{}`", pid_suffix(pid.as_deref()), path.display())]
-    InUse { path: PathBuf, pid: Option<String> },
+    #[error("another daemon{} is using the state directory `{}`", pid_suffix(*pid), path.display())]
+    InUse { path: PathBuf, pid: Option<u32> },
 }
 
-fn pid_suffix(pid: Option<&str>) -> String {
+pub(crate) fn pid_suffix(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
@@ -58,13 +58,10 @@ impl StateLock {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                let pid = fs::read_to_string(&path)
-                    .ok()
-                    .map(|text| text.trim().to_owned())
-                    .filter(|pid| !pid.is_empty());
+                let pid = fs::read_to_string(&path).ok();
                 return Err(StateDirError::InUse {
                     path: state_dir.to_owned(),
-                    pid,
+                    pid: pid.and_then(|pid| pid.trim().parse().ok()),
                 });
             }
             Err(error) => return Err(failed(error.into())),

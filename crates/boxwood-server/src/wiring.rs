@@ -21,10 +21,11 @@ const E2B: &str = "e2b";
 
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    #[error("backend: {0}")]
-    Unknown(SessionError),
-    #[error("box.backend: {0}")]
-    UnknownToAgents(SessionError),
+    #[error("{setting}: {source}")]
+    Backend {
+        setting: String,
+        source: SessionError,
+    },
     #[error("network.{key}: {message}")]
     Network { key: &'static str, message: String },
     #[error(transparent)]
@@ -34,7 +35,7 @@ pub enum LaunchError {
 impl LaunchError {
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Unknown(error) | Self::UnknownToAgents(error) => error.code(),
+            Self::Backend { source, .. } => source.code(),
             Self::Network { .. } => ErrorCode::ValidationError,
             Self::Start(error) => error.code(),
         }
@@ -42,7 +43,7 @@ impl LaunchError {
 
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Unknown(error) | Self::UnknownToAgents(error) => error.hint(),
+            Self::Backend { source, .. } => source.hint(),
             Self::Network { .. } => None,
             Self::Start(error) => error.hint().map(str::to_owned),
         }
@@ -60,10 +61,7 @@ pub enum PoolUse {
 pub fn launch(config: &Config, pool: PoolUse) -> Result<Backends, LaunchError> {
     let choice = Choice::new(&config.backend);
     let backends = Backends::new(candidates(config, pool, &choice)?, choice);
-    backends
-        .check(&config.backend)
-        .map_err(LaunchError::Unknown)?;
-    check_agent(config, &backends)?;
+    check_names(config, &backends)?;
     Ok(backends)
 }
 
@@ -74,22 +72,37 @@ pub(crate) fn check(config: &Config) -> Result<(), LaunchError> {
     let absent = |name: &str| Candidate::absent(name, "it was not launched", "");
     let candidates: Vec<_> = names.into_iter().map(absent).collect();
     let backends = Backends::new(candidates, Choice::Auto);
-    let profiles = config.policy.profiles.values();
-    let wanted = profiles.filter_map(|profile| profile.backend.as_deref());
-    for name in wanted.chain([config.backend.as_str()]) {
-        backends.check(name).map_err(LaunchError::Unknown)?;
-    }
-    check_agent(config, &backends)
+    check_names(config, &backends)?;
+    let profiles = &config.policy.profiles;
+    profiles
+        .iter()
+        .try_for_each(|(name, profile)| check_profile(name, profile.backend.as_deref(), &backends))
 }
 
 /// The backends of another daemon are not known here.
-fn check_agent(config: &Config, backends: &Backends) -> Result<(), LaunchError> {
+fn check_names(config: &Config, backends: &Backends) -> Result<(), LaunchError> {
+    check_name("backend", &config.backend, backends)?;
     match agent::own_backend(&config.agent) {
-        Some(name) if config.agent.endpoint.is_none() => {
-            backends.check(&name).map_err(LaunchError::UnknownToAgents)
-        }
+        Some(name) if config.agent.endpoint.is_none() => check_name("box.backend", &name, backends),
         _ => Ok(()),
     }
+}
+
+pub(crate) fn check_profile(
+    profile: &str,
+    backend: Option<&str>,
+    backends: &Backends,
+) -> Result<(), LaunchError> {
+    let setting = format!("profiles.{profile}.backend");
+    check_name(&setting, backend.unwrap_or_default(), backends)
+}
+
+fn check_name(setting: &str, name: &str, backends: &Backends) -> Result<(), LaunchError> {
+    let checked = backends.check(name);
+    checked.map_err(|source| LaunchError::Backend {
+        setting: setting.to_owned(),
+        source,
+    })
 }
 
 /// In order of preference. Creating a backend is cheap and runs nothing, except for the helper
@@ -99,12 +112,6 @@ fn candidates(
     pool: PoolUse,
     choice: &Choice,
 ) -> Result<Vec<Candidate>, LaunchError> {
-    if config.policy.network.allow_host {
-        tracing::warn!(
-            "network.allow_host has no effect and will be removed: boxes always have a network of \
-             their own"
-        );
-    }
     let is_native_preferred = !matches!(choice, Choice::Named(name) if name != NATIVE);
     let host = LocalHost::launch(&Settings {
         kind: match pool {

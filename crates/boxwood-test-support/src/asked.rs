@@ -5,13 +5,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use boxwood_api::{IdError, SessionId, SpecRequest};
+use boxwood_api::{FieldError, SessionId, SpecRequest};
 use boxwood_policy::{Admission, Denial, Facts, OpenedPath, Origin, PolicyRules, admit};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AskedError {
     #[error("the test's session id is not legal")]
-    Id(#[from] IdError),
+    Id(#[from] FieldError),
     #[error("the test's directory `{path}` could not be opened")]
     Open {
         path: String,

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_go_by_number_or_name() {
+    fn signals_are_read_by_number_or_name() {
         let check = |json: &str, expected: Option<i32>| {
             let got: Result<SignalRequest, _> = serde_json::from_str(json);
             assert_eq!(got.ok().map(|request| request.signal.number()), expected);

@@ -35,17 +35,6 @@ pub enum ImageSource {
     Engine,
 }
 
-impl ImageSource {
-    /// The word on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Configured => "configured",
-            Self::Store => "store",
-            Self::Engine => "engine",
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImageList {
     pub images: Vec<ImageInfo>,

@@ -32,17 +32,8 @@ $";
 static NAME: LazyLock<Result<Regex, regex::Error>> = LazyLock::new(|| Regex::new(GRAMMAR));
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ImageNameError {
-    #[error("an image name must not be empty")]
-    Empty,
-    #[error("an image name must be at most {MAX_NAME_BYTES} bytes, not {len}")]
-    TooLong { len: usize },
-    #[error(
-        "`{}` is no image name: its parts have lower-case letters, digits, `.`, `_` and `-`",
-        .text.escape_debug()
-    )]
-    Bad { text: String },
-}
+#[error("{0}")]
+pub struct ImageNameError(String);
 
 impl ImageNameError {
     pub fn hint(&self) -> &'static str {
@@ -59,18 +50,20 @@ checked_text!(
 
 impl ImageName {
     pub fn new(text: &str) -> Result<Self, ImageNameError> {
-        if text.is_empty() {
-            return Err(ImageNameError::Empty);
-        }
-        if text.len() > MAX_NAME_BYTES {
-            return Err(ImageNameError::TooLong { len: text.len() });
-        }
-        if !is_valid(text) {
-            return Err(ImageNameError::Bad {
-                text: text.to_owned(),
-            });
-        }
-        Ok(Self(text.to_owned()))
+        let message = if text.is_empty() {
+            "an image name must not be empty".to_owned()
+        } else if text.len() > MAX_NAME_BYTES {
+            let len = text.len();
+            format!("an image name must be at most {MAX_NAME_BYTES} bytes, not {len}")
+        } else if !is_valid(text) {
+            let text = text.escape_debug();
+            format!(
+                "`{text}` is no image name: its parts have lower-case letters, digits, `.`, `_` and `-`"
+            )
+        } else {
+            return Ok(Self(text.to_owned()));
+        };
+        Err(ImageNameError(message))
     }
 
     /// The name with an explicit tag: `busybox` and `busybox:latest` are the same image.

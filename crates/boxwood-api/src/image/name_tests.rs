@@ -112,7 +112,7 @@ fn nearly() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn whatever_passes_is_harmless(text in prop_oneof![nearly(), any::<String>()]) {
+    fn every_valid_image_name_is_safe_on_a_command_line(text in prop_oneof![nearly(), any::<String>()]) {
         let Ok(name) = ImageName::new(&text) else { return Ok(()) };
         let name = name.as_str();
         prop_assert!(name.len() <= 255 && name.is_ascii());

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::{McpServerSpec, MountMode, Network};
 
 /// One setting of an update. Absent keeps it, null resets it to its default.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Change<T> {
     #[default]
     Stay,
@@ -21,15 +22,6 @@ pub enum Change<T> {
 impl<T> Change<T> {
     pub const fn stays(&self) -> bool {
         matches!(self, Self::Stay)
-    }
-}
-
-impl<T: Serialize> Serialize for Change<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Stay | Self::Reset => serializer.serialize_none(),
-            Self::To(value) => value.serialize(serializer),
-        }
     }
 }
 
@@ -185,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_changes_what_it_names_and_nothing_else() {
+    fn an_edit_changes_only_the_fields_it_contains() {
         let before = json!({
             "args": ["a"], "env": {"KEEP": "1", "DROP": "2"}, "cwd": "/x", "idle_stop_sec": 9,
             "box": {"network": "off"}, "tools": {"deny": ["x"]},
@@ -255,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_tools_keeps_the_other() {
+    fn editing_one_tool_list_keeps_the_other() {
         let before = json!({"tools": {"allow": ["a"], "deny": ["d"]}});
         let check = |edit, after| {
             check(
@@ -272,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_box_does_not_have_cannot_be_edited() {
+    fn an_edit_with_an_unknown_setting_is_refused() {
         for edit in [
             json!({"box": {"memroy_mb": 1}}),
             json!({"box": {"memroy_mb": null}}),

@@ -8,6 +8,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::{Display, IntoStaticStr, VariantArray};
 use utoipa::ToSchema;
 
 use crate::id::checked_text;
@@ -169,8 +170,8 @@ pub struct McpToolFilter {
     Serialize,
     Deserialize,
     ToSchema,
-    strum::Display,
-    strum::IntoStaticStr,
+    Display,
+    IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -191,8 +192,11 @@ impl McpPhase {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, IntoStaticStr, VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum McpStatus {
     /// Disabled.
     Disabled,
@@ -204,6 +208,14 @@ pub enum McpStatus {
     /// manually.
     Stopped,
     Error,
+}
+
+impl McpStatus {
+    pub const ALL: &'static [Self] = Self::VARIANTS;
+
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// One phase of the last start.

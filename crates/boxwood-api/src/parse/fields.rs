@@ -3,16 +3,20 @@
 //! Ranges and rules across fields are validated later, also for requests that are built in code.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value};
+use strum::VariantArray;
 
 use super::{Strict, coerce, kind, shown};
 use crate::FieldError;
 
-/// The remaining fields of an object while it is read.
-pub(crate) struct Fields(Map<String, Value>);
+/// An object while it is read.
+pub(crate) struct Fields {
+    remaining: Map<String, Value>,
+    /// The names that were read, present or not.
+    known: Vec<&'static str>,
+}
 
 /// Null only where the wire format allows it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,45 +26,43 @@ pub(crate) enum Null {
 }
 
 impl Fields {
-    /// Reads an object whose keys are all in `known`.
-    pub(crate) fn read<'de, D: Deserializer<'de>>(
-        input: D,
-        known: &[&str],
-    ) -> Result<Self, D::Error> {
+    pub(crate) fn read<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         let Strict(value) = Strict::deserialize(input)?;
-        Self::from_value(value, known).map_err(serde::de::Error::custom)
+        let Value::Object(remaining) = value else {
+            let found = kind(&value);
+            return Err(de::Error::custom(format!(
+                "an object was expected, not {found}"
+            )));
+        };
+        let known = Vec::new();
+        Ok(Self { remaining, known })
     }
 
-    fn from_value(value: Value, known: &[&str]) -> Result<Self, String> {
-        let Value::Object(map) = value else {
-            return Err(format!("an object was expected, not {}", kind(&value)));
-        };
-        match map.keys().find(|key| !known.contains(&key.as_str())) {
-            Some(key) => Err(format!(
-                "unknown field `{}`, expected one of {}",
-                shown(key),
-                known.join(", ")
-            )),
-            None => Ok(Self(map)),
+    /// Fails if the object has a field that was not read.
+    pub(crate) fn finish(self) -> Result<(), FieldError> {
+        match self.remaining.keys().next() {
+            Some(field) => Err(FieldError::unknown(&shown(field), &self.known)),
+            None => Ok(()),
         }
     }
 
     /// The field's value, unless it is absent.
-    pub(crate) fn take(&mut self, field: &str, null: Null) -> Option<Value> {
-        match self.0.remove(field) {
+    fn take(&mut self, field: &'static str, null: Null) -> Option<Value> {
+        self.known.push(field);
+        match self.remaining.remove(field) {
             Some(Value::Null) if null == Null::IsAbsent => None,
             value => value,
         }
     }
 
     pub(crate) fn is_null(&self, field: &str) -> bool {
-        self.0.get(field).is_some_and(Value::is_null)
+        self.remaining.get(field).is_some_and(Value::is_null)
     }
 
     /// A non-negative number. `too_small` is the rule to report for a negative one.
     pub(crate) fn unsigned(
         &mut self,
-        field: &str,
+        field: &'static str,
         too_small: &str,
     ) -> Result<Option<u64>, FieldError> {
         self.coerced(field, Null::IsWrong, |value| {
@@ -70,7 +72,7 @@ impl Fields {
 
     fn coerced<T>(
         &mut self,
-        field: &str,
+        field: &'static str,
         null: Null,
         coerce: impl FnOnce(Value) -> Result<T, String>,
     ) -> Result<Option<T>, FieldError> {
@@ -78,44 +80,43 @@ impl Fields {
         value.map_err(|rule| FieldError::new(field, rule))
     }
 
-    pub(crate) fn float(&mut self, field: &str) -> Result<Option<f64>, FieldError> {
+    pub(crate) fn float(&mut self, field: &'static str) -> Result<Option<f64>, FieldError> {
         self.coerced(field, Null::IsWrong, |value| coerce::float(&value))
     }
 
-    pub(crate) fn boolean(&mut self, field: &str) -> Result<Option<bool>, FieldError> {
+    pub(crate) fn boolean(&mut self, field: &'static str) -> Result<Option<bool>, FieldError> {
         self.coerced(field, Null::IsWrong, |value| coerce::boolean(&value))
     }
 
-    pub(crate) fn text(&mut self, field: &str, null: Null) -> Result<Option<String>, FieldError> {
+    pub(crate) fn text(
+        &mut self,
+        field: &'static str,
+        null: Null,
+    ) -> Result<Option<String>, FieldError> {
         self.coerced(field, null, coerce::text)
     }
 
-    /// A string with its own type and error, such as an id.
-    pub(crate) fn parsed<T, E: Display>(
+    /// A string with its own type, such as an id.
+    pub(crate) fn parsed<T>(
         &mut self,
-        field: &str,
+        field: &'static str,
         null: Null,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<Option<T>, String> {
-        match self.text(field, null) {
-            Ok(Some(text)) => parse(&text).map(Some).map_err(|fault| fault.to_string()),
-            Ok(None) => Ok(None),
-            Err(fault) => Err(fault.to_string()),
-        }
+        parse: impl FnOnce(&str) -> Result<T, FieldError>,
+    ) -> Result<Option<T>, FieldError> {
+        self.text(field, null)?.map(|text| parse(&text)).transpose()
     }
 
     /// One of several fixed values.
-    pub(crate) fn word<T: Copy>(
-        &mut self,
-        field: &str,
-        words: &[(&str, T)],
-    ) -> Result<Option<T>, FieldError> {
+    pub(crate) fn word<T>(&mut self, field: &'static str) -> Result<Option<T>, FieldError>
+    where
+        T: VariantArray + Copy + Into<&'static str>,
+    {
         self.take(field, Null::IsWrong)
-            .map(|value| one_of(field, &value, words))
+            .map(|value| one_of(field, &value))
             .transpose()
     }
 
-    pub(crate) fn list(&mut self, field: &str) -> Result<Vec<Value>, FieldError> {
+    pub(crate) fn list(&mut self, field: &'static str) -> Result<Vec<Value>, FieldError> {
         match self.take(field, Null::IsWrong) {
             None => Ok(Vec::new()),
             Some(Value::Array(values)) => Ok(values),
@@ -123,7 +124,7 @@ impl Fields {
         }
     }
 
-    pub(crate) fn texts(&mut self, field: &str) -> Result<Vec<String>, FieldError> {
+    pub(crate) fn texts(&mut self, field: &'static str) -> Result<Vec<String>, FieldError> {
         self.list(field)?
             .into_iter()
             .enumerate()
@@ -135,7 +136,10 @@ impl Fields {
     }
 
     /// A map of strings. Errors contain only the name, because the value may be a secret.
-    pub(crate) fn text_map(&mut self, field: &str) -> Result<BTreeMap<String, String>, FieldError> {
+    pub(crate) fn text_map(
+        &mut self,
+        field: &'static str,
+    ) -> Result<BTreeMap<String, String>, FieldError> {
         match self.take(field, Null::IsWrong) {
             None => Ok(BTreeMap::new()),
             Some(Value::Object(map)) => map
@@ -153,20 +157,21 @@ impl Fields {
     }
 }
 
-pub(crate) fn one_of<T: Copy>(
-    field: &str,
-    value: &Value,
-    words: &[(&str, T)],
-) -> Result<T, FieldError> {
-    let found = value
-        .as_str()
-        .and_then(|text| words.iter().find(|(word, _)| *word == text));
-    if let Some((_, meaning)) = found {
-        return Ok(*meaning);
-    }
-    let known: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
-    let rule = format!("must be one of {}", known.join(", "));
-    Err(FieldError::new(field, rule))
+/// The variant of an enum whose variants are words in JSON.
+pub(crate) fn one_of<T>(field: &str, value: &Value) -> Result<T, FieldError>
+where
+    T: VariantArray + Copy + Into<&'static str>,
+{
+    let word = |variant: T| -> &'static str { variant.into() };
+    let mut words = T::VARIANTS.iter().copied();
+    let found = words.find(|variant| value.as_str() == Some(word(*variant)));
+    found.ok_or_else(|| {
+        let known = T::VARIANTS
+            .iter()
+            .map(|variant| format!("`{}`", word(*variant)));
+        let known: Vec<String> = known.collect();
+        FieldError::new(field, format!("must be one of {}", known.join(", ")))
+    })
 }
 
 fn wrong_kind(field: &str, expected: &str, value: &Value) -> FieldError {

@@ -6,7 +6,7 @@ pub(crate) mod rules;
 
 use std::fmt;
 
-use serde::de::{self, DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, DeserializeOwned, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
@@ -66,21 +66,13 @@ pub(crate) struct Strict(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Strict {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        StrictSeed.deserialize(input).map(Self)
+        input.deserialize_any(StrictVisitor).map(Self)
     }
 }
 
-struct StrictSeed;
+struct StrictVisitor;
 
-impl<'de> DeserializeSeed<'de> for StrictSeed {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Value, D::Error> {
-        input.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for StrictSeed {
+impl<'de> Visitor<'de> for StrictVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,14 +81,6 @@ impl<'de> Visitor<'de> for StrictSeed {
 
     fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
         Ok(Value::Null)
-    }
-
-    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, input: D) -> Result<Value, D::Error> {
-        self.deserialize(input)
     }
 
     fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
@@ -127,7 +111,7 @@ impl<'de> Visitor<'de> for StrictSeed {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(value) = list.next_element_seed(StrictSeed)? {
+        while let Some(Strict(value)) = list.next_element()? {
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -135,8 +119,7 @@ impl<'de> Visitor<'de> for StrictSeed {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            let value = entries.next_value_seed(StrictSeed)?;
+        while let Some((key, Strict(value))) = entries.next_entry::<String, Strict>()? {
             if map.contains_key(&key) {
                 return Err(de::Error::custom(format_args!(
                     "the key `{}` occurs twice",

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::shown;
+
 /// Maximum path length (`PATH_MAX` without the final NUL).
 pub(crate) const MAX_PATH_BYTES: usize = 4095;
 
@@ -25,6 +27,14 @@ impl FieldError {
         let field = field.into();
         let message = format!("{field} {rule}");
         Self { field, message }
+    }
+
+    pub(crate) fn unknown(field: &str, known: &[&str]) -> Self {
+        let known = known.join(", ");
+        Self {
+            field: field.to_owned(),
+            message: format!("unknown field `{field}`, expected one of {known}"),
+        }
     }
 
     /// Prefixes the error with the list that contains the element.
@@ -94,7 +104,7 @@ pub(crate) fn environment(env: &BTreeMap<String, String>) -> Result<(), FieldErr
         } else if value.contains('\0') {
             format!("value of {name:?} must not contain NUL bytes")
         } else if name.len() + 1 + value.len() > MAX_STRING_BYTES {
-            let shown: String = name.chars().take(64).collect();
+            let shown = shown(name);
             format!("entry {shown:?} must be at most {MAX_STRING_BYTES} bytes with its name")
         } else {
             continue;

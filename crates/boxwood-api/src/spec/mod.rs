@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr, VariantArray};
 use utoipa::ToSchema;
 
 use crate::{Mechanism, SessionId};
@@ -26,8 +27,9 @@ pub const DEFAULT_MOUNT_PATH: &str = "/workspace";
     Serialize,
     Deserialize,
     ToSchema,
-    strum::Display,
-    strum::IntoStaticStr,
+    Display,
+    IntoStaticStr,
+    VariantArray,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -51,8 +53,9 @@ pub enum Network {
     Serialize,
     Deserialize,
     ToSchema,
-    strum::Display,
-    strum::IntoStaticStr,
+    Display,
+    IntoStaticStr,
+    VariantArray,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]

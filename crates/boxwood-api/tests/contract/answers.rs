@@ -143,7 +143,7 @@ fn reasons_can_be_branched_on() {
 }
 
 #[test]
-fn health_and_status_are_the_seeds() {
+fn health_and_status_have_the_shape_of_langbot_box() {
     let backend = BackendInfo {
         name: None,
         available: false,

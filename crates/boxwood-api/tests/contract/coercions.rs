@@ -69,7 +69,7 @@ fn booleans_come_in_several_spellings() {
 }
 
 #[test]
-fn words_are_only_themselves() {
+fn enum_values_are_accepted_only_as_written() {
     assert_eq!(read(r#"{"network": "on"}"#).network, Some(Network::On));
     assert_eq!(
         read(r#"{"host_path_mode": "ro"}"#).host_path_mode,
@@ -105,7 +105,7 @@ fn text_is_never_made_from_numbers() {
 }
 
 #[test]
-fn null_is_absent_only_where_the_seed_says_so() {
+fn null_counts_as_absent_only_for_some_fields() {
     assert_eq!(read(r#"{"host_path": null}"#).host_path, None);
     assert_eq!(read(r#"{"session_id": null}"#).session_id, None);
     let request = read(r#"{"workdir": null, "mount_path": "/project"}"#);

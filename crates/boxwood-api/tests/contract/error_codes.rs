@@ -38,7 +38,7 @@ fn words_and_json_agree() {
 }
 
 #[test]
-fn an_error_body_has_the_seeds_shape() {
+fn an_error_body_has_the_shape_of_langbot_box() {
     let body = ErrorBody::new(ErrorCode::SessionNotFound, "session a not found", None);
     assert_eq!(
         serde_json::to_string(&body).expect("JSON"),

@@ -7,7 +7,7 @@ const MARCH_SPECS: &str = include_str!("../payloads/specs-march.jsonl");
 const JUNE_PROCESSES: &str = include_str!("../payloads/processes-june.jsonl");
 
 #[test]
-fn full_dumps_of_the_seeds_clients_are_valid() {
+fn full_specs_of_langbot_clients_are_valid() {
     let lines: Vec<&str> = JUNE_SPECS.lines().chain(MARCH_SPECS.lines()).collect();
     assert!(lines.len() > 10, "the recording is there");
     for line in lines {
@@ -28,7 +28,7 @@ fn full_dumps_of_the_seeds_clients_are_valid() {
 }
 
 #[test]
-fn processes_of_the_seeds_clients_are_valid() {
+fn process_specs_of_langbot_clients_are_valid() {
     let mut count = 0;
     for line in JUNE_PROCESSES.lines() {
         let spec: ProcessSpec = from_json(line.as_bytes()).expect(line);
@@ -39,7 +39,7 @@ fn processes_of_the_seeds_clients_are_valid() {
 }
 
 #[test]
-fn a_minimal_process_gets_the_seeds_defaults() {
+fn a_minimal_process_spec_gets_the_defaults_of_langbot_box() {
     let spec: ProcessSpec = from_json(br#"{"command": " cat "}"#).expect("valid");
     insta::assert_json_snapshot!(spec, @r#"
     {

@@ -112,7 +112,7 @@ fn skills_are_named_and_counted() {
 }
 
 #[test]
-fn nothing_the_kernel_would_cut_short_gets_in() {
+fn values_that_the_kernel_would_truncate_are_refused() {
     refused(r#"{"cmd": "a\u0000b"}"#, "cmd must not contain NUL bytes");
     refused(
         r#"{"workdir": "/a\u0000b"}"#,

@@ -44,19 +44,13 @@ pub(crate) fn not_blocked(
     origin: Origin,
     rules: &PolicyRules,
 ) -> Result<(), Denial> {
-    let lexical = normalize(Path::new(given.trim()));
-    let real = match opened {
-        // Objects without an absolute path (deleted or anonymous) cannot be mounted.
-        Some(opened) => match normalize(&opened.real_path) {
-            Some(real) => Some(real),
-            None => return Err(blocked(field, given)),
-        },
-        None => None,
-    };
-    for path in [lexical, real].into_iter().flatten() {
-        if is_blocked(&path, origin, rules) {
-            return Err(blocked(field, given));
-        }
+    // Objects without an absolute path (deleted or anonymous) cannot be mounted.
+    let is_nameless = opened.is_some_and(|opened| !opened.real_path.is_absolute());
+    let real = opened.and_then(|opened| normalize(&opened.real_path));
+    let both = [normalize(Path::new(given.trim())), real];
+    let mut both = both.iter().flatten();
+    if is_nameless || both.any(|path| is_blocked(path, origin, rules)) {
+        return Err(blocked(field, given));
     }
     Ok(())
 }

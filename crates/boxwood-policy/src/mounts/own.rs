@@ -7,7 +7,7 @@ use boxwood_api::MountMode;
 
 use crate::mounts::path::{is_within, normalize};
 use crate::mounts::targets::{Targets, target};
-use crate::{AdmittedMount, Denial, Facts, Joining, Origin, OwnDirectory, PolicyRules};
+use crate::{AdmittedMount, Denial, Facts, Origin, OwnDirectory, PolicyRules};
 
 const FIELD: &str = "own";
 
@@ -31,7 +31,8 @@ pub(crate) fn check(origin: Origin, facts: &Facts, rules: &PolicyRules) -> Resul
 /// The directory that is mounted as the workspace.
 pub(crate) fn workspace(facts: &Facts, mount_path: &str) -> Option<AdmittedMount> {
     let own = facts.own.iter().find(|own| is_at(own, mount_path))?;
-    (own.mode != MountMode::None).then(|| mount(own, mount_path.to_owned()))
+    (own.mode != MountMode::None)
+        .then(|| AdmittedMount::new(own.source.clone(), mount_path.to_owned(), own.mode))
 }
 
 /// All other directories.
@@ -44,21 +45,11 @@ pub(crate) fn admit(
     let others = facts.own.iter().filter(|own| !is_at(own, workspace));
     for own in others.filter(|own| own.mode != MountMode::None) {
         let mount_path = targets.take(FIELD, &own.mount_path)?;
-        admitted.push(mount(own, mount_path));
+        admitted.push(AdmittedMount::new(own.source.clone(), mount_path, own.mode));
     }
     Ok(())
 }
 
 fn is_at(own: &OwnDirectory, mount_path: &str) -> bool {
     target(FIELD, &own.mount_path).is_ok_and(|target| target == mount_path)
-}
-
-fn mount(own: &OwnDirectory, mount_path: String) -> AdmittedMount {
-    AdmittedMount {
-        source: own.source.clone(),
-        mount_path,
-        mode: own.mode,
-        joining: Joining::WhenMade,
-        below_workspace: None,
-    }
 }

@@ -30,11 +30,9 @@ pub(crate) fn admit(
         let below = format!("{DIRECTORY}/{name}");
         let mount_path = targets.take(&field, &format!("{workspace}/{below}"))?;
         admitted.push(AdmittedMount {
-            source: source.clone(),
-            mount_path,
-            mode: MountMode::Ro,
             joining: Joining::Living,
             below_workspace: Some(below),
+            ..AdmittedMount::new(source.clone(), mount_path, MountMode::Ro)
         });
     }
     Ok(())

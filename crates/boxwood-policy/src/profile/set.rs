@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use boxwood_api::{LockableField, Mechanism, MountMode, Network, ProfileInfo, SpecRequest};
 
-use crate::{BoxUser, Profile};
+use crate::{BoxUser, Denial, Profile, RulesError};
 
 /// Upper limit for `warm`.
 const MOST_WARM: usize = 256;
@@ -44,33 +44,6 @@ pub struct ProfileConfig {
     pub freeze_after_sec: Option<u64>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown box profile '{name}', available profiles: {}", available.join(", "))]
-pub struct UnknownProfile {
-    pub name: String,
-    pub available: Vec<String>,
-}
-
-/// An invalid `[profiles]` section. Each error names the key.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProfileError {
-    #[error("profiles.{profile}.extends: {source}")]
-    UnknownBase {
-        profile: String,
-        source: UnknownProfile,
-    },
-    #[error("profiles.{profile}.extends: `{profile}` ends up extending itself")]
-    Cycle { profile: String },
-    #[error("profiles.{profile}: {message}")]
-    Value { profile: String, message: String },
-    #[error("default_profile: {0}")]
-    UnknownDefault(#[from] UnknownProfile),
-    #[error(
-        "profiles: a profile's name must be one word of letters, digits, `-` and `_`, not `{name}`"
-    )]
-    Name { name: String },
-}
-
 /// A validated set with a default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profiles {
@@ -92,27 +65,25 @@ impl Profiles {
     pub fn new(
         tables: &BTreeMap<String, ProfileConfig>,
         default: Option<&str>,
-    ) -> Result<Self, ProfileError> {
+    ) -> Result<Self, RulesError> {
         let mut set = Self::default();
-        let mut known: BTreeSet<String> = set.profiles.keys().cloned().collect();
-        known.extend(tables.keys().cloned());
         let built_in = built_in();
         for name in tables.keys() {
-            let profile = resolve(name, tables, &built_in, &known)?;
+            let profile = resolve(name, tables, &built_in)?;
             set.profiles.insert(name.clone(), profile);
         }
         if let Some(default) = default {
-            let name = set.get(default)?.name.clone();
+            let profile = set.get(default);
+            let profile = profile.map_err(|error| RulesError::new("default_profile", error))?;
+            let name = profile.name.clone();
             set.default = name;
         }
         Ok(set)
     }
 
-    pub fn get(&self, name: &str) -> Result<&Profile, UnknownProfile> {
-        self.profiles.get(name).ok_or_else(|| UnknownProfile {
-            name: name.to_owned(),
-            available: self.profiles.keys().cloned().collect(),
-        })
+    pub fn get(&self, name: &str) -> Result<&Profile, Denial> {
+        let unknown = || unknown_profile(name, self.profiles.keys());
+        self.profiles.get(name).ok_or_else(unknown)
     }
 
     /// The profile for requests that name none.
@@ -130,6 +101,13 @@ impl Profiles {
     }
 }
 
+fn unknown_profile<'a>(name: &str, available: impl Iterator<Item = &'a String>) -> Denial {
+    Denial::UnknownProfile {
+        name: name.to_owned(),
+        available: available.cloned().collect(),
+    }
+}
+
 fn built_in() -> BTreeMap<String, Profile> {
     Profile::built_in()
         .into_iter()
@@ -142,17 +120,13 @@ fn resolve(
     name: &str,
     tables: &BTreeMap<String, ProfileConfig>,
     built_in: &BTreeMap<String, Profile>,
-    known: &BTreeSet<String>,
-) -> Result<Profile, ProfileError> {
-    if name.is_empty()
-        || !name
-            .chars()
-            .all(|c| c.is_alphanumeric() || "-_".contains(c))
-    {
-        return Err(ProfileError::Name {
-            name: name.to_owned(),
-        });
+) -> Result<Profile, RulesError> {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_".contains(c);
+    if name.is_empty() || !name.chars().all(is_plain) {
+        let rule = "a profile's name must be one word of letters, digits, `-` and `_`";
+        return Err(RulesError::new("profiles", format!("{rule}, not `{name}`")));
     }
+    let extends = format!("profiles.{name}.extends");
     let mut layers: Vec<&ProfileConfig> = Vec::new();
     let mut seen = BTreeSet::new();
     let mut current = name;
@@ -161,9 +135,8 @@ fn resolve(
             break built_in.get(current);
         };
         if !seen.insert(current) {
-            return Err(ProfileError::Cycle {
-                profile: name.to_owned(),
-            });
+            let message = format!("`{name}` extends itself, directly or through other profiles");
+            return Err(RulesError::new(&extends, message));
         }
         layers.push(table);
         match table.extends.as_deref() {
@@ -176,21 +149,16 @@ fn resolve(
             Some(base) => current = base,
         }
     };
-    let mut profile = base.cloned().ok_or_else(|| ProfileError::UnknownBase {
-        profile: name.to_owned(),
-        source: UnknownProfile {
-            name: current.to_owned(),
-            available: known.iter().cloned().collect(),
-        },
+    let mut profile = base.cloned().ok_or_else(|| {
+        let known: BTreeSet<_> = built_in.keys().chain(tables.keys()).collect();
+        RulesError::new(&extends, unknown_profile(current, known.into_iter()))
     })?;
     name.clone_into(&mut profile.name);
     for table in layers.into_iter().rev() {
         overlay(&mut profile, table);
     }
-    check(&profile).map_err(|message| ProfileError::Value {
-        profile: name.to_owned(),
-        message,
-    })?;
+    let invalid = |message| RulesError::new(&format!("profiles.{name}"), message);
+    check(&profile).map_err(invalid)?;
     Ok(profile)
 }
 

@@ -59,7 +59,7 @@ impl AdmittedSpec {
         {
             spec.host_path_mode = mode;
             renewed.workspace =
-                (mode != MountMode::None).then(|| AdmittedMount { mode, ..workspace });
+                (mode != MountMode::None).then_some(AdmittedMount { mode, ..workspace });
         }
         if unnamed(SpecField::Cpus) {
             spec.limits.cpus = new.limits.cpus;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use boxwood_api::{Mechanism, MountMode, Network, SessionId};
 use serde::{Deserialize, Serialize};
 
+use crate::SpecField;
 use crate::spec::record::{bits, path_text};
-use crate::{Denial, SpecField};
 
 /// An opened host file or directory. It is mounted through the same descriptor.
 ///
@@ -89,9 +89,10 @@ pub(crate) enum Owner {
     Hosting,
 }
 
-#[derive(Clone, Debug)]
-pub struct AdmittedMount {
-    pub(crate) source: OpenedPath,
+/// A mount in a box. `S` is its source: an opened path, or in a record the path to reopen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoxMount<S> {
+    pub(crate) source: S,
     pub(crate) mount_path: String,
     pub(crate) mode: MountMode,
     pub(crate) joining: Joining,
@@ -99,8 +100,29 @@ pub struct AdmittedMount {
     pub(crate) below_workspace: Option<String>,
 }
 
-impl AdmittedMount {
-    pub fn source(&self) -> &OpenedPath {
+pub type AdmittedMount = BoxMount<OpenedPath>;
+
+impl<S> BoxMount<S> {
+    pub(crate) fn new(source: S, mount_path: String, mode: MountMode) -> Self {
+        Self {
+            source,
+            mount_path,
+            mode,
+            joining: Joining::WhenMade,
+            below_workspace: None,
+        }
+    }
+
+    /// The same mount with another source.
+    pub(crate) fn map_source<T>(self, map: impl FnOnce(S) -> T) -> BoxMount<T> {
+        BoxMount {
+            joining: self.joining,
+            below_workspace: self.below_workspace,
+            ..BoxMount::new(map(self.source), self.mount_path, self.mode)
+        }
+    }
+
+    pub fn source(&self) -> &S {
         &self.source
     }
 
@@ -308,16 +330,6 @@ impl fmt::Debug for AdmittedExec {
 pub struct Admission {
     pub spec: AdmittedSpec,
     pub exec: AdmittedExec,
-}
-
-impl Admission {
-    /// Fails if there is no command. Required for exec, but not for creating a session.
-    pub fn require_command(&self) -> Result<(), Denial> {
-        if self.exec.cmd.trim().is_empty() {
-            return Err(Denial::EmptyCommand);
-        }
-        Ok(())
-    }
 }
 
 /// Facts about the paths of a request, gathered before policy runs.

@@ -8,11 +8,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use boxwood_api::MountMode;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::Settings;
-use crate::{AdmittedMount, AdmittedSpec, Joining, OpenedPath};
+use crate::spec::{BoxMount, Settings};
+use crate::{AdmittedMount, AdmittedSpec, OpenedPath};
 
 /// Increased when a field changes its meaning. New fields have a default instead.
 const VERSION: u32 = 1;
@@ -38,20 +37,7 @@ pub struct SpecRecord {
 }
 
 /// A mount, with a path instead of its descriptor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MountRecord {
-    source: PathRecord,
-    mount_path: String,
-    mode: MountMode,
-    joining: Joining,
-    below_workspace: Option<String>,
-}
-
-impl MountRecord {
-    pub fn source(&self) -> &PathRecord {
-        &self.source
-    }
-}
+pub type MountRecord = BoxMount<PathRecord>;
 
 /// A host file or directory to reopen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,35 +97,23 @@ impl AdmittedSpec {
 
 impl AdmittedMount {
     pub fn record(&self, identify: Identify<'_>) -> MountRecord {
-        MountRecord {
-            source: PathRecord {
-                given: self.source.given.clone(),
-                real_path: self.source.real_path.clone(),
-                is_dir: self.source.is_dir,
-                identity: identify(&self.source),
-            },
-            mount_path: self.mount_path.clone(),
-            mode: self.mode,
-            joining: self.joining,
-            below_workspace: self.below_workspace.clone(),
-        }
+        self.clone().map_source(|source| PathRecord {
+            identity: identify(&source),
+            given: source.given,
+            real_path: source.real_path,
+            is_dir: source.is_dir,
+        })
     }
 
     /// Restores a mount of a running box.
     pub fn restored(record: MountRecord, reopen: Reopen<'_>) -> Result<Self, RecordError> {
         let handle = reopen(&record.source).map_err(|source| RecordError::Descriptor { source })?;
-        Ok(Self {
-            source: OpenedPath {
-                handle,
-                given: record.source.given,
-                real_path: record.source.real_path,
-                is_dir: record.source.is_dir,
-            },
-            mount_path: record.mount_path,
-            mode: record.mode,
-            joining: record.joining,
-            below_workspace: record.below_workspace,
-        })
+        Ok(record.map_source(|path| OpenedPath {
+            handle,
+            given: path.given,
+            real_path: path.real_path,
+            is_dir: path.is_dir,
+        }))
     }
 }
 

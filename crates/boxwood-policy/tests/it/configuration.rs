@@ -24,7 +24,7 @@ fn an_empty_file_is_the_default() {
 }
 
 #[test]
-fn everything_can_be_said() {
+fn every_section_of_the_policy_is_read() {
     let rules = rules(
         r#"
         default_profile = "team"
@@ -52,7 +52,7 @@ fn everything_can_be_said() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn an_invalid_setting_is_named_by_its_key() {
     let check = |text: &str, expected: &str| {
         let fault = rules(text).expect_err(text);
         assert!(fault.contains(expected), "{text}: {fault}");

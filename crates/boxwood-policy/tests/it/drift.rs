@@ -109,7 +109,7 @@ fn what_differs_from_command_to_command_is_not_in_the_hash() {
 }
 
 #[test]
-fn a_profile_that_changed_is_drift_of_what_nobody_named() {
+fn a_changed_profile_is_drift_for_fields_that_no_request_set() {
     let check = |before: &str, after: &str, made: &SpecRequest, now: &SpecRequest| {
         let living = spec(made, &under(&format!("[team]\n{before}")));
         let today = spec(now, &under(&format!("[team]\n{after}")));
@@ -183,7 +183,7 @@ fn a_tightened_mode_reaches_the_workspace() {
 }
 
 #[test]
-fn an_image_that_leads_elsewhere_is_drift_whoever_named_it() {
+fn a_changed_image_directory_is_drift_even_if_the_request_named_the_image() {
     let named = changed(|r| r.image = Some("py".to_owned()));
     let with = |path: &str| PolicyRules {
         images: BTreeMap::from([("py".to_owned(), PathBuf::from(path))]),

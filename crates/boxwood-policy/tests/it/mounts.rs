@@ -79,7 +79,7 @@ fn a_symlink_is_judged_by_where_it_leads() {
 }
 
 #[test]
-fn what_exists_outside_the_roots_is_nobodys_business() {
+fn existence_of_paths_outside_the_roots_is_not_revealed() {
     let rules = open_to("/srv/boxes");
     let asked = SpecRequest {
         host_path: Some("/home/secret".to_owned()),
@@ -216,7 +216,7 @@ fn targets_keep_off_the_boxs_own_system() {
             .map(|admission| admission.spec.extra_mounts()[0].mount_path().to_owned())
             .map_err(|denial| denial.to_string());
         let expected = expected.map(str::to_owned).map_err(|refused| {
-            format!("extra_mounts[0].mount_path must not be `{refused}`: the box keeps its own system there")
+            format!("extra_mounts[0].mount_path must not be `{refused}`: that path is reserved for the system files of the box")
         });
         assert_eq!(outcome, expected, "{target}");
     };

@@ -39,7 +39,7 @@ fn seen(mount: &AdmittedMount) -> (&str, &str, MountMode) {
 }
 
 #[test]
-fn a_hosted_server_sees_its_own_directories_although_they_are_blocked_for_everybody() {
+fn hosting_directories_are_mounted_although_they_are_blocked_for_callers() {
     let (cache, work) = (format!("{HOME}/cache/ab12"), format!("{HOME}/work/time"));
     let given = facts(vec![
         own(&cache, "/opt/mcp", MountMode::Ro),
@@ -61,7 +61,7 @@ fn a_hosted_server_sees_its_own_directories_although_they_are_blocked_for_everyb
 }
 
 #[test]
-fn nobody_else_has_directories_of_boxwoods() {
+fn only_hosting_may_mount_directories_of_boxwood() {
     let given = facts(vec![own(
         &format!("{HOME}/work/a"),
         "/opt/mcp",

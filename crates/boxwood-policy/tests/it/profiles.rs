@@ -53,7 +53,7 @@ fn the_built_in_profiles_keep_their_values() {
 }
 
 #[test]
-fn an_operators_profile_says_only_what_differs() {
+fn a_configured_profile_lists_only_its_differences() {
     let profiles = Profiles::new(
         &tables(
             r#"
@@ -96,7 +96,7 @@ fn a_built_in_profile_can_be_changed() {
 }
 
 #[test]
-fn a_profile_that_makes_no_sense_stops_the_start() {
+fn an_invalid_profile_is_an_error_that_names_it() {
     let check = |text: &str, default: Option<&str>, expected: &str| {
         let fault = Profiles::new(&tables(text), default).expect_err(text);
         assert_eq!(fault.to_string(), expected, "{text}");
@@ -109,7 +109,7 @@ fn a_profile_that_makes_no_sense_stops_the_start() {
     check(
         "[a]\nextends = \"b\"\n[b]\nextends = \"a\"",
         None,
-        "profiles.a.extends: `a` ends up extending itself",
+        "profiles.a.extends: `a` extends itself, directly or through other profiles",
     );
     check(
         "[a]\nmemory_mb = 16",

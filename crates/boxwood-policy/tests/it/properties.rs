@@ -210,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn locked_fields_are_the_profiles(request in numbers(), rules in rules()) {
+    fn locked_fields_come_from_the_profile(request in numbers(), rules in rules()) {
         let rules = PolicyRules { maxima: Maxima::default(), ..rules };
         let Ok(admission) = admit(&request, Origin::Client, &Facts::default(), &rules) else { return Ok(()) };
         let (spec, profile) = (&admission.spec, profile_of(&request, &rules));

@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn every_number_of_cpus_is_the_same_again(bits in any::<u64>()) {
+    fn every_cpu_limit_is_restored_exactly(bits in any::<u64>()) {
         let cpus = f64::from_bits(bits);
         prop_assume!(cpus.is_finite() && cpus > 0.0);
         let mut request = request();
@@ -106,7 +106,7 @@ proptest! {
 }
 
 #[test]
-fn a_path_that_is_no_text_is_the_same_again() {
+fn a_path_that_is_not_utf8_is_restored_exactly() {
     let (request, mut facts) = workspace("/data/work", "/data/work");
     let odd = OsString::from_vec(b"/data/w\xffrk".to_vec());
     let descriptor = facts.host_path.clone().expect("a workspace");
@@ -125,7 +125,7 @@ fn a_path_that_is_no_text_is_the_same_again() {
 }
 
 #[test]
-fn what_a_newer_daemon_wrote_is_not_guessed_at() {
+fn a_record_of_another_version_is_refused() {
     let admitted = crate::requests::judge(&request()).expect("allowed");
     let mut record: serde_json::Value =
         serde_json::from_str(&written(&admitted.spec)).expect("it is JSON");
@@ -136,7 +136,7 @@ fn what_a_newer_daemon_wrote_is_not_guessed_at() {
 }
 
 #[test]
-fn whose_box_it_is_is_not_forgotten() {
+fn a_record_keeps_the_owner_of_the_box() {
     let check = |origin, expected| {
         let rules = PolicyRules::default();
         let admitted = admit(&request(), origin, &Facts::default(), &rules).expect("allowed");

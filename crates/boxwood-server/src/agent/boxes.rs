@@ -22,7 +22,8 @@ use super::command;
 use super::package::register;
 use crate::facts;
 use crate::http::{
-    ApiError, ApiResult, BACKEND_TIMEOUT, InSession, UploadGate, put_file, with_timeout,
+    ApiError, ApiResult, BACKEND_TIMEOUT, InSession, UploadGate, put_file, skill_detail,
+    skill_info, skill_refusal, with_store, with_timeout,
 };
 
 /// Upper limit of one read.
@@ -46,41 +47,15 @@ pub(crate) struct DaemonBoxes {
 impl DaemonBoxes {
     /// Gathers facts, then applies policy.
     pub(super) async fn admit(&self, request: SpecRequest) -> ApiResult<Admission> {
-        if request.session_id.is_none() {
-            return Err(ApiError::validation("the request has no session_id"));
-        }
-        request.validate()?;
-        let facts = facts::gather(&request, &self.skills).await;
-        boxwood_policy::admit(&request, Origin::Client, &facts, &self.rules).map_err(refused)
+        let origin = Origin::Client;
+        let admitted = facts::admit(&request, origin, Vec::new(), &self.skills, &self.rules).await;
+        admitted.map_err(refused)
     }
 
     fn session(&self, id: &SessionId) -> InSession {
         InSession {
             id: id.clone(),
             sessions: self.sessions.clone(),
-        }
-    }
-
-    async fn create(&self, spec: SpecRequest) -> ApiResult<SessionInfo> {
-        let admission = self.admit(spec).await?;
-        let creating = self.sessions.get_or_create(admission.spec);
-        with_timeout(self.start_timeout, creating).await
-    }
-
-    async fn read(&self, id: &SessionId, path: &str, from: u64, most: u64) -> ApiResult<Bytes> {
-        let (file, _) = self.session(id).open(path).await?;
-        let content = read_part(file, from, most.min(MOST_READ)).await?;
-        Ok(content.into())
-    }
-
-    async fn remove_file(&self, id: &SessionId, path: &str) -> ApiResult<()> {
-        let call = FileCall::Remove {
-            path: path.to_owned(),
-            recursive: false,
-        };
-        match self.session(id).file(call).await {
-            Err(error) if error.code() != ErrorCode::NotFound => Err(error),
-            _ => Ok(()),
         }
     }
 }
@@ -142,7 +117,9 @@ impl Boxes for DaemonBoxes {
     }
 
     async fn get_or_create(&self, spec: SpecRequest) -> Answer<SessionInfo> {
-        Ok(self.create(spec).await?)
+        let admission = self.admit(spec).await?;
+        let creating = self.sessions.get_or_create(admission.spec);
+        Ok(with_timeout(self.start_timeout, creating).await?)
     }
 
     async fn delete(&self, id: &SessionId) -> Answer<()> {
@@ -158,7 +135,9 @@ impl Boxes for DaemonBoxes {
     }
 
     async fn read_bytes(&self, id: &SessionId, path: &str, from: u64, most: u64) -> Answer<Bytes> {
-        Ok(self.read(id, path, from, most).await?)
+        let (file, _) = self.session(id).open(path).await?;
+        let content = read_part(file, from, most.min(MOST_READ)).await?;
+        Ok(content.into())
     }
 
     async fn write_text(&self, id: &SessionId, request: WriteTextRequest) -> Answer<WrittenText> {
@@ -170,7 +149,14 @@ impl Boxes for DaemonBoxes {
     }
 
     async fn remove(&self, id: &SessionId, path: &str) -> Answer<()> {
-        Ok(self.remove_file(id, path).await?)
+        let call = FileCall::Remove {
+            path: path.to_owned(),
+            recursive: false,
+        };
+        match self.session(id).file(call).await {
+            Err(error) if error.code() != ErrorCode::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     async fn edit_text(&self, id: &SessionId, request: EditTextRequest) -> Answer<EditedText> {
@@ -190,19 +176,40 @@ impl Boxes for DaemonBoxes {
     }
 
     async fn skills(&self) -> Answer<Vec<SkillInfo>> {
-        Ok(self.all_skills().await?)
+        let listing = with_store(&self.skills, |store| {
+            let skills = store.list().map_err(|error| skill_refusal(&error))?;
+            Ok(skills.iter().map(skill_info).collect())
+        });
+        Ok(listing.await?)
     }
 
     async fn skill(&self, name: &str) -> Answer<Option<SkillDetail>> {
-        Ok(self.one_skill(name).await?)
+        let name = name.to_owned();
+        let reading = with_store(&self.skills, move |store| {
+            let found = store.get(&name).map_err(|error| skill_refusal(&error))?;
+            Ok(found.map(skill_detail))
+        });
+        Ok(reading.await?)
     }
 
     async fn write_skill_file(&self, name: &str, path: &str, content: Bytes) -> Answer<()> {
-        Ok(self.put_skill_file(name, path, content).await?)
+        let _permit = self.skill_uploads.permit().await?;
+        let (name, path) = (name.to_owned(), path.to_owned());
+        let writing = with_store(&self.skills, move |store| {
+            let written = store.write(&name, &path, &content);
+            written.map(drop).map_err(|error| skill_refusal(&error))
+        });
+        Ok(writing.await?)
     }
 
     async fn read_skill_file(&self, name: &str, path: &str) -> Answer<Bytes> {
-        Ok(self.get_skill_file(name, path).await?)
+        let (name, path) = (name.to_owned(), path.to_owned());
+        let reading = with_store(&self.skills, move |store| {
+            let read = store.read_bytes(&name, &path);
+            let file = read.map_err(|error| skill_refusal(&error))?;
+            Ok(Bytes::from(file.content))
+        });
+        Ok(reading.await?)
     }
 
     async fn register_skill(

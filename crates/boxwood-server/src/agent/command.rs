@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use boxwood_agent::{Answer, Begun, BoxesError, Command, Running};
 use boxwood_api::{ErrorCode, SessionId, SpecRequest};
-use boxwood_policy::{Admission, Denial};
+use boxwood_policy::Admission;
 use boxwood_session::{ExecEvent, Resume, Sessions, Stdio, StreamedExec};
 use tokio::time::{Instant, timeout_at};
 
@@ -13,9 +13,6 @@ use super::DaemonBoxes;
 use crate::http::{ApiError, ApiResult, BACKEND_TIMEOUT, with_timeout};
 
 pub(super) async fn begin(boxes: &DaemonBoxes, spec: SpecRequest) -> ApiResult<Begun> {
-    if spec.cmd.trim().is_empty() {
-        return Err(Denial::EmptyCommand.into());
-    }
     if spec.stdin.is_some() {
         return Err(ApiError::validation(
             "a tool's command has no standard input",
@@ -68,35 +65,25 @@ impl Command for Followed {
             Ok(Some(ExecEvent::Stdout(bytes))) => Ok(Running::Stdout(bytes)),
             Ok(Some(ExecEvent::Stderr(bytes))) => Ok(Running::Stderr(bytes)),
             Ok(Some(ExecEvent::Exited(exit))) => Ok(Running::Exited(exit)),
-            Ok(None) => Err(self.lost()),
-            Err(_) => Err(self.stuck()),
-        }
-    }
-}
-
-impl Followed {
-    /// The event stream ended without an exit.
-    fn lost(&self) -> BoxesError {
-        BoxesError {
-            code: ErrorCode::SessionGone,
-            message: format!(
-                "the daemon detached from session {} while the command was running",
-                self.session_id
-            ),
-            hint: Some("the daemon is stopping; call again in a moment".to_owned()),
-            reached: true,
-        }
-    }
-
-    fn stuck(&self) -> BoxesError {
-        BoxesError {
-            code: ErrorCode::Timeout,
-            message: format!(
-                "the command in session {} did not end after its timeout",
-                self.session_id
-            ),
-            hint: Some("delete the session and call again".to_owned()),
-            reached: true,
+            // The event stream ended without an exit.
+            Ok(None) => Err(BoxesError {
+                code: ErrorCode::SessionGone,
+                message: format!(
+                    "the daemon detached from session {} while the command was running",
+                    self.session_id
+                ),
+                hint: Some("the daemon is stopping; call again in a moment".to_owned()),
+                reached: true,
+            }),
+            Err(_) => Err(BoxesError {
+                code: ErrorCode::Timeout,
+                message: format!(
+                    "the command in session {} did not end after its timeout",
+                    self.session_id
+                ),
+                hint: Some("delete the session and call again".to_owned()),
+                reached: true,
+            }),
         }
     }
 }

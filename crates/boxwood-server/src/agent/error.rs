@@ -26,24 +26,22 @@ pub enum AgentError {
 
 impl AgentError {
     pub(crate) fn hint(&self) -> Option<String> {
-        match self {
-            Self::Endpoint(_) => Some(
+        let hint = match self {
+            Self::Endpoint(_) => {
                 "write the other daemon's address, such as `http://10.0.0.7:5410` or `unix:///run/boxwood/boxwood.sock`"
-                    .to_owned(),
-            ),
-            Self::NotADirectory => Some(
-                "name a directory in `default_workspace` under `[box.local]`, or none".to_owned(),
-            ),
-            Self::NoRoots => Some(
+            }
+            Self::NotADirectory => {
+                "name a directory in `default_workspace` under `[box.local]`, or none"
+            }
+            Self::NoRoots => {
                 "set `host_root` or `allowed_mount_roots` under `[box.local]`, or leave the workspace out"
-                    .to_owned(),
-            ),
-            Self::Denied(Denial::OutsideRoots { .. }) => Some(
+            }
+            Self::Denied(Denial::OutsideRoots { .. }) => {
                 "choose a directory below one of these, or add another to `allowed_mount_roots` under `[box.local]`"
-                    .to_owned(),
-            ),
-            Self::Denied(denial) => denial.hint(),
-            Self::Make { .. } => Some("create it, or let the daemon's user do so".to_owned()),
-        }
+            }
+            Self::Denied(denial) => return denial.hint(),
+            Self::Make { .. } => "create it, or let the daemon's user do so",
+        };
+        Some(hint.to_owned())
     }
 }

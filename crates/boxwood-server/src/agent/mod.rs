@@ -4,7 +4,6 @@ mod boxes;
 mod command;
 mod error;
 mod package;
-mod skills;
 mod workspace;
 
 pub(crate) use boxes::DaemonBoxes;
@@ -12,7 +11,6 @@ pub(crate) use command::follow;
 pub use error::AgentError;
 pub(crate) use package::register;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use boxwood_agent::{Agent, AgentSettings, Boxes, BoxesError, Connector, runtime_endpoint};
@@ -21,6 +19,7 @@ use boxwood_policy::PolicyRules;
 
 use crate::Config;
 use crate::http::ApiError;
+use crate::serve::with_real_paths;
 
 /// Where the agent's boxes run.
 pub(crate) enum Home {
@@ -77,13 +76,8 @@ pub(crate) fn own_backend(settings: &AgentSettings) -> Option<String> {
 /// The policy rules for the agent: the operator's rules with the agent's mount roots, as configured
 /// and with symlinks resolved.
 pub(crate) fn rules(settings: &AgentSettings, rules: &PolicyRules) -> PolicyRules {
-    let given = settings.allowed_mount_roots.iter();
-    let mut allowed_roots: Vec<PathBuf> = given
-        .flat_map(|root| [Some(root.clone()), root.canonicalize().ok()])
-        .flatten()
-        .filter(|root| root.is_absolute())
-        .collect();
-    allowed_roots.dedup();
+    let mut allowed_roots = with_real_paths(&settings.allowed_mount_roots);
+    allowed_roots.retain(|root| root.is_absolute());
     PolicyRules {
         allowed_roots,
         ..rules.clone()

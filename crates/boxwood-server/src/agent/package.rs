@@ -32,7 +32,15 @@ pub(crate) async fn register(
 ) -> ApiResult<SkillDetail> {
     // An upload permit, because a whole archive is held in memory.
     let _permit = uploads.permit().await?;
-    let archive = Box::pin(Packing::new(session, path, store.limits()).run()).await?;
+    let packing = Packing {
+        session,
+        path,
+        limits: store.limits(),
+        entries: 0,
+        bytes: 0,
+        zip: ZipWriter::new(Cursor::new(Vec::new())),
+    };
+    let archive = Box::pin(packing.run()).await?;
     let uploads = Arc::clone(uploads);
     let place = path.to_owned();
     with_store(store, move |store| {
@@ -75,18 +83,7 @@ struct Packing<'a> {
     zip: ZipWriter<Cursor<Vec<u8>>>,
 }
 
-impl<'a> Packing<'a> {
-    fn new(session: &'a InSession, path: &'a str, limits: &'a Limits) -> Self {
-        Self {
-            session,
-            path,
-            limits,
-            entries: 0,
-            bytes: 0,
-            zip: ZipWriter::new(Cursor::new(Vec::new())),
-        }
-    }
-
+impl Packing<'_> {
     async fn run(mut self) -> ApiResult<Vec<u8>> {
         // Directories to visit, each with its depth.
         let mut queue = vec![(String::new(), 0_usize)];

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_is_made_below_a_root_and_nowhere_else() {
+    fn a_workspace_is_created_only_below_an_allowed_root() {
         let home = tempfile::tempdir().expect("a directory");
         let home = home.path().canonicalize().expect("real");
         let wanted = home.join("box/default");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_its_place_is_told() {
+    fn a_file_at_the_path_of_the_workspace_is_an_error() {
         let home = tempfile::tempdir().expect("a directory");
         let file = home.path().join("file");
         std::fs::write(&file, "").expect("written");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_may_mount_is_not_made() {
+    fn a_workspace_is_not_created_in_a_blocked_directory() {
         let home = tempfile::tempdir().expect("a directory");
         let home = home.path().canonicalize().expect("real");
         let settings = AgentSettings {

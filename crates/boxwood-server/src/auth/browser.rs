@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_names_are_hosts() {
+    fn only_names_of_this_daemon_are_valid_hosts() {
         let local: IpAddr = "192.0.2.7".parse().expect("address");
         let names = ["box.example.com".to_owned()];
         let check = |pairs: &[(&str, &str)], expected: bool| {

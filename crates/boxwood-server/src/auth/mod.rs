@@ -6,4 +6,4 @@ mod tokens;
 
 pub(crate) use browser::{FromElsewhere, check_browser, check_host};
 pub(crate) use peer::{Peer, Transport, Trust, Who};
-pub use tokens::{NewToken, TokenError, TokenInfo, Tokens};
+pub use tokens::{NewToken, TokenError, Tokens};

@@ -55,7 +55,8 @@ impl Who {
 pub(crate) struct Trust {
     operators: Vec<u32>,
     uids: Vec<u32>,
-    langbot_peers: Vec<PeerNetwork>,
+    /// Need no token on LangBot's routes.
+    pub(crate) langbot_peers: Vec<PeerNetwork>,
 }
 
 impl Trust {
@@ -75,20 +76,6 @@ impl Trust {
         }
     }
 
-    /// Trusts these addresses on LangBot's routes only.
-    pub(crate) fn with_langbot_peers(mut self, peers: &[PeerNetwork]) -> Self {
-        self.langbot_peers = peers.to_vec();
-        self
-    }
-
-    fn has(&self, uid: u32) -> bool {
-        self.uids.contains(&uid)
-    }
-
-    fn is_operator(&self, uid: u32) -> bool {
-        self.operators.contains(&uid)
-    }
-
     pub(crate) fn classify_tcp(&self, peer: SocketAddr, local: SocketAddr) -> Peer {
         let local_ip = local.ip().to_canonical();
         let loopback = peer.ip().to_canonical().is_loopback() && local_ip.is_loopback();
@@ -100,24 +87,27 @@ impl Trust {
         } else {
             None
         };
+        let langbot = |network: &PeerNetwork| network.contains(peer.ip());
         Peer {
-            transport: Transport::Tcp { local: local_ip },
-            who: owner.map_or_else(|| Who::at(peer.ip()), Who::Uid),
-            trusted: owner.is_some_and(|uid| self.has(uid)),
-            operator: owner.is_some_and(|uid| self.is_operator(uid)),
-            langbot: self
-                .langbot_peers
-                .iter()
-                .any(|network| network.contains(peer.ip())),
+            langbot: self.langbot_peers.iter().any(langbot),
+            ..self.peer(
+                Transport::Tcp { local: local_ip },
+                owner,
+                Who::at(peer.ip()),
+            )
         }
     }
 
     pub(crate) fn classify_unix(&self, uid: Option<u32>) -> Peer {
+        self.peer(Transport::Unix, uid, Who::Unknown)
+    }
+
+    fn peer(&self, transport: Transport, uid: Option<u32>, without_uid: Who) -> Peer {
         Peer {
-            transport: Transport::Unix,
-            who: uid.map_or(Who::Unknown, Who::Uid),
-            trusted: uid.is_some_and(|uid| self.has(uid)),
-            operator: uid.is_some_and(|uid| self.is_operator(uid)),
+            transport,
+            who: uid.map_or(without_uid, Who::Uid),
+            trusted: uid.is_some_and(|uid| self.uids.contains(&uid)),
+            operator: uid.is_some_and(|uid| self.operators.contains(&uid)),
             langbot: false,
         }
     }
@@ -157,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_from_elsewhere_are_never_trusted() {
+    fn remote_peers_are_never_trusted() {
         let trust = Trust::new(0, &[]);
         let check = |peer: &str, local: &str| {
             let peer = trust.classify_tcp(
@@ -191,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_counted_by_user_here_and_by_machine_elsewhere() {
+    fn connections_are_counted_per_local_user_or_remote_host() {
         let trust = Trust::new(0, &[]);
         let who = |peer: &str| {
             let local = "[2001:db8::9]:5410".parse().expect("address");
@@ -207,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_overflow_uid_is_nobody() {
+    fn the_overflow_uid_is_trusted_only_if_it_is_configured() {
         assert!(
             !Trust::new(OVERFLOW_UID, &[])
                 .classify_unix(Some(OVERFLOW_UID))

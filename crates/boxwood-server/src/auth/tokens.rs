@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use boxwood_api::TokenInfo;
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -55,12 +56,6 @@ impl fmt::Debug for NewToken {
             .field("info", &self.info)
             .finish_non_exhaustive()
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TokenInfo {
-    pub name: String,
-    pub created_at: Timestamp,
 }
 
 #[derive(Clone, Default, Serialize, Deserialize)]

@@ -3,13 +3,13 @@
 //! Names and meaning are those of LangBot's `box` section.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use boxwood_agent::{AgentSettings, BoxSection, PLATFORM_GUARD};
 use boxwood_client::Token;
 use boxwood_policy::{ProfileConfig, Profiles};
 
 use super::load::{ConfigError, Environment};
+use super::tree::absolute;
 
 /// Prefix of LangBot's overrides.
 const PREFIX: &str = "BOX__";
@@ -32,11 +32,7 @@ pub(super) fn settle(
             "ignoring an environment variable that is not a key of the `[box]` table"
         );
     }
-    let here = Path::new(".");
-    let base = std::path::absolute(here).map_err(|source| ConfigError::Absolute {
-        path: here.to_owned(),
-        source,
-    })?;
+    let base = absolute(".".into())?;
     // Invalid profiles are reported where they are used.
     let Ok(all) = Profiles::new(profiles, None) else {
         return Ok(section.settings(&base)?);
@@ -79,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agents_timeout_is_its_profiles() {
+    fn the_agents_exec_timeout_comes_from_its_profile() {
         let of = |name: &str| {
             let section = section(json!({"local": {"profile": name}}));
             settle(&section, &with_profile()).expect("fine")
@@ -90,7 +86,7 @@ mod tests {
 
     /// The runtime that has the boxes has its own, and refuses a name that it does not know.
     #[test]
-    fn with_a_runtime_elsewhere_our_profiles_mean_nothing() {
+    fn profiles_are_not_checked_if_the_runtime_is_remote() {
         let away = json!({
             "local": {"profile": "theirs"}, "runtime": {"endpoint": "http://10.0.0.7:5410"}
         });

@@ -50,15 +50,12 @@ pub enum ConfigError {
     },
     #[error("failed to make `{}` an absolute path", path.display())]
     Absolute { path: PathBuf, source: io::Error },
-    #[error("no {what}: set `{key}` or HOME")]
-    NoDirectory {
-        what: &'static str,
-        key: &'static str,
-    },
+    #[error("no state directory: set `state_dir` or HOME")]
+    NoStateDir,
     #[error(
-        "`shutdown.boxes` is `{0}`, but `recovery.grace_sec` is 0, which ends every box with its daemon"
+        "`shutdown.boxes` leaves boxes running, but `recovery.grace_sec` is 0, which ends every box with its daemon"
     )]
-    NothingKept(&'static str),
+    NothingKept,
     #[error(transparent)]
     Agent(#[from] boxwood_agent::ConfigError),
 }
@@ -83,6 +80,7 @@ impl Environment {
     }
 }
 
+#[cfg(test)]
 impl<const N: usize> From<[(&str, &str); N]> for Environment {
     fn from(pairs: [(&str, &str); N]) -> Self {
         Self(

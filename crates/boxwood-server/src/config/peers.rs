@@ -14,21 +14,14 @@ pub struct PeerNetwork {
 
 impl PeerNetwork {
     pub fn contains(&self, peer: IpAddr) -> bool {
-        match (self.address, peer.to_canonical()) {
-            (IpAddr::V4(network), IpAddr::V4(peer)) => {
-                let mask = u32::MAX
-                    .checked_shl(u32::from(32 - self.prefix))
-                    .unwrap_or(0);
-                network.to_bits() & mask == peer.to_bits() & mask
-            }
-            (IpAddr::V6(network), IpAddr::V6(peer)) => {
-                let mask = u128::MAX
-                    .checked_shl(u32::from(128 - self.prefix))
-                    .unwrap_or(0);
-                network.to_bits() & mask == peer.to_bits() & mask
-            }
-            _ => false,
-        }
+        let peer = peer.to_canonical();
+        let left_aligned = |address| match address {
+            IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
+            IpAddr::V6(v6) => v6.to_bits(),
+        };
+        let difference = left_aligned(self.address) ^ left_aligned(peer);
+        self.address.is_ipv4() == peer.is_ipv4()
+            && difference.leading_zeros() >= u32::from(self.prefix)
     }
 }
 

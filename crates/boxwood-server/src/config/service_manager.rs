@@ -54,11 +54,13 @@ impl ServiceManager {
             let value = std::env::var_os(name)?;
             Some(value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
         };
-        let variables = ListenVariables {
-            pid: text("LISTEN_PID"),
-            count: text("LISTEN_FDS"),
-            names: text("LISTEN_FDNAMES"),
-        };
+        let pid = std::process::id();
+        let names = socket_names(
+            pid,
+            text("LISTEN_PID").as_deref(),
+            text("LISTEN_FDS").as_deref(),
+            text("LISTEN_FDNAMES").as_deref(),
+        );
         let notify_socket = text("NOTIFY_SOCKET");
         if VARIABLES
             .iter()
@@ -67,118 +69,84 @@ impl ServiceManager {
             boxwood_sys::inherited::remove_variables(&VARIABLES)
                 .map_err(|source| ServiceManagerError::Remove { source })?;
         }
-        let names = variables.names_for(std::process::id())?;
+        let names = names?;
+        let mut manager = Self {
+            sockets: Vec::new(),
+            notify_socket,
+        };
         if names.is_empty() {
-            return Ok(Self {
-                sockets: Vec::new(),
-                notify_socket,
-            });
+            return Ok(manager);
         }
         let count = names.len();
         let descriptors = boxwood_sys::inherited::descriptors(count)
             .map_err(|source| ServiceManagerError::Descriptors { count, source })?;
-        let sockets = descriptors.into_iter().zip(names);
-        Ok(Self {
-            sockets: sockets
-                .map(|(descriptor, name)| ActivatedSocket { descriptor, name })
-                .collect(),
-            notify_socket,
-        })
-    }
-}
-
-/// The values of `LISTEN_*`.
-#[derive(Default)]
-struct ListenVariables {
-    pid: Option<String>,
-    count: Option<String>,
-    names: Option<String>,
-}
-
-impl ListenVariables {
-    /// One name per socket. Variables for another process were inherited by accident and are
-    /// ignored.
-    fn names_for(&self, pid: u32) -> Result<Vec<String>, ServiceManagerError> {
-        let number = |name, value: &String, expected| {
-            let wrong = || ServiceManagerError::Variable {
-                name,
-                value: value.clone(),
-                expected,
-            };
-            value.parse::<u32>().map_err(|_| wrong())
-        };
-        let (Some(owner), Some(count)) = (&self.pid, &self.count) else {
-            return Ok(Vec::new());
-        };
-        if number("LISTEN_PID", owner, "a process id")? != pid {
-            return Ok(Vec::new());
+        for (descriptor, name) in descriptors.into_iter().zip(names) {
+            manager.sockets.push(ActivatedSocket { descriptor, name });
         }
-        let expected = "a number of sockets up to 64";
-        let parsed = number("LISTEN_FDS", count, expected)?;
-        let sockets = usize::try_from(parsed)
-            .ok()
-            .filter(|sockets| *sockets <= MAX_SOCKETS)
-            .ok_or_else(|| ServiceManagerError::Variable {
-                name: "LISTEN_FDS",
-                value: count.clone(),
-                expected,
-            })?;
-        let mut names: Vec<String> = match &self.names {
-            Some(names) => names.split(':').map(str::to_owned).collect(),
-            None => Vec::new(),
-        };
-        names.resize(sockets, "unknown".to_owned());
-        Ok(names)
+        Ok(manager)
     }
+}
+
+/// One name per socket, from the values of `LISTEN_*`. Variables for another process were inherited
+/// by accident and are ignored.
+fn socket_names(
+    pid: u32,
+    owner: Option<&str>,
+    count: Option<&str>,
+    names: Option<&str>,
+) -> Result<Vec<String>, ServiceManagerError> {
+    let (Some(owner), Some(count)) = (owner, count) else {
+        return Ok(Vec::new());
+    };
+    let wrong = |name, value: &str, expected| ServiceManagerError::Variable {
+        name,
+        value: value.to_owned(),
+        expected,
+    };
+    let owner_pid: Result<u32, _> = owner.parse();
+    if owner_pid.map_err(|_| wrong("LISTEN_PID", owner, "a process id"))? != pid {
+        return Ok(Vec::new());
+    }
+    let sockets = count.parse().ok().filter(|sockets| *sockets <= MAX_SOCKETS);
+    let sockets =
+        sockets.ok_or_else(|| wrong("LISTEN_FDS", count, "a number of sockets up to 64"))?;
+    let names = names.into_iter().flat_map(|names| names.split(':'));
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    names.resize(sockets, "unknown".to_owned());
+    Ok(names)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn variables(pid: &str, count: &str, names: Option<&str>) -> ListenVariables {
-        ListenVariables {
-            pid: Some(pid.to_owned()),
-            count: Some(count.to_owned()),
-            names: names.map(str::to_owned),
-        }
-    }
-
     #[test]
-    fn sockets_for_another_process_are_nobodys() {
-        assert!(
-            variables("7", "2", None)
-                .names_for(8)
-                .expect("valid")
-                .is_empty()
-        );
-        assert!(
-            ListenVariables::default()
-                .names_for(8)
-                .expect("valid")
-                .is_empty()
-        );
+    fn sockets_for_another_process_are_ignored() {
+        let names = socket_names(8, Some("7"), Some("2"), None);
+        assert!(names.expect("valid").is_empty());
+        let names = socket_names(8, None, None, None);
+        assert!(names.expect("valid").is_empty());
     }
 
     #[test]
     fn every_socket_has_a_name() {
-        let names = |variables: ListenVariables| variables.names_for(7).expect("valid");
-        assert_eq!(names(variables("7", "2", None)), ["unknown", "unknown"]);
-        assert_eq!(
-            names(variables("7", "2", Some("http"))),
-            ["http", "unknown"]
-        );
-        assert_eq!(names(variables("7", "1", Some("http:more"))), ["http"]);
+        let check = |count: &str, names: Option<&str>, expected: &[&str]| {
+            let names = socket_names(7, Some("7"), Some(count), names);
+            assert_eq!(names.expect("valid"), expected);
+        };
+        check("2", None, &["unknown", "unknown"]);
+        check("2", Some("http"), &["http", "unknown"]);
+        check("1", Some("http:more"), &["http"]);
     }
 
     #[test]
-    fn a_mistake_names_the_variable() {
+    fn an_error_names_the_variable() {
         for (pid, count, variable) in [
             ("x", "1", "LISTEN_PID"),
             ("7", "-1", "LISTEN_FDS"),
             ("7", "65", "LISTEN_FDS"),
         ] {
-            let error = variables(pid, count, None).names_for(7).expect_err("wrong");
+            let error = socket_names(7, Some(pid), Some(count), None).expect_err("wrong");
             assert!(error.to_string().contains(variable), "{error}");
         }
     }

@@ -45,14 +45,3 @@ pub struct ShutdownConfig {
     /// What happens to boxes when the daemon stops.
     pub boxes: ShutdownBoxes,
 }
-
-impl ShutdownConfig {
-    /// The setting's value if it can leave boxes running.
-    pub(super) fn keeps(&self) -> Option<&'static str> {
-        match self.boxes {
-            ShutdownBoxes::Stop => None,
-            ShutdownBoxes::Keep => Some("keep"),
-            ShutdownBoxes::StopEphemeral => Some("stop_ephemeral"),
-        }
-    }
-}

@@ -9,6 +9,7 @@ use std::time::Duration;
 use boxwood_agent::{AgentSettings, BoxSection};
 use boxwood_client::Token;
 use boxwood_policy::{Maxima, MountsConfig, NetworkConfig, PolicyConfig, ProfileConfig};
+use boxwood_session::ShutdownBoxes;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::agent;
@@ -109,19 +110,14 @@ impl Tree {
         defaults: &DefaultPaths,
         environment: &Environment,
     ) -> Result<Config, ConfigError> {
-        if let Some(boxes) = self.shutdown.keeps()
-            && self.recovery.grace_sec == 0
-        {
-            return Err(ConfigError::NothingKept(boxes));
+        if self.shutdown.boxes != ShutdownBoxes::Stop && self.recovery.grace_sec == 0 {
+            return Err(ConfigError::NothingKept);
         }
         let own_state_dir = self.state_dir.clone();
         let state_dir = self
             .state_dir
             .or_else(|| defaults.state_dir.clone())
-            .ok_or(ConfigError::NoDirectory {
-                what: "state directory",
-                key: "state_dir",
-            })?;
+            .ok_or(ConfigError::NoStateDir)?;
         // A daemon with its own state directory is a second daemon. It must not use the run directory
         // of the first.
         let run_dir = self
@@ -206,7 +202,7 @@ pub struct LangBotConfig {
 }
 
 /// Relative directories are resolved once, against the working directory at startup.
-fn absolute(path: PathBuf) -> Result<PathBuf, ConfigError> {
+pub(super) fn absolute(path: PathBuf) -> Result<PathBuf, ConfigError> {
     std::path::absolute(&path).map_err(|source| ConfigError::Absolute { path, source })
 }
 

@@ -4,9 +4,7 @@ use std::error::Error;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use boxwood_api::{
-    ErrorCode, ErrorDetail, FieldError, IdError, McpErrorBody, McpErrorDetail, McpPhase,
-};
+use boxwood_api::{ErrorCode, ErrorDetail, FieldError, McpErrorBody, McpErrorDetail, McpPhase};
 use boxwood_policy::Denial;
 use boxwood_session::SessionError;
 
@@ -178,12 +176,6 @@ impl From<Denial> for ApiError {
 
 impl From<FieldError> for ApiError {
     fn from(error: FieldError) -> Self {
-        Self::validation(error.to_string())
-    }
-}
-
-impl From<IdError> for ApiError {
-    fn from(error: IdError) -> Self {
         Self::validation(error.to_string())
     }
 }

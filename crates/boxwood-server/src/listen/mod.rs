@@ -52,10 +52,6 @@ const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
 /// All served connections and their limits.
 pub(crate) struct Connections {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     app: Arc<App>,
     router: Router,
     trust: Trust,
@@ -72,33 +68,27 @@ struct Shared {
 impl Connections {
     pub(crate) fn new(app: Arc<App>, router: Router, trust: Trust, load: &LoadConfig) -> Self {
         Self {
-            shared: Arc::new(Shared {
-                limits: ConnectionLimits::new(&app.http, load, descriptors()),
-                app,
-                router,
-                trust,
-                spare_descriptor: SpareDescriptor::new(),
-                served: Arc::new(Semaphore::new(MAX_SERVED as usize)),
-                refusals: Semaphore::new(MAX_REFUSALS),
-                pending: Arc::new(Semaphore::new(MAX_PENDING)),
-            }),
+            limits: ConnectionLimits::new(&app.http, load, descriptors()),
+            app,
+            router,
+            trust,
+            spare_descriptor: SpareDescriptor::new(),
+            served: Arc::new(Semaphore::new(MAX_SERVED as usize)),
+            refusals: Semaphore::new(MAX_REFUSALS),
+            pending: Arc::new(Semaphore::new(MAX_PENDING)),
         }
     }
 
     /// Never returns.
-    pub(crate) async fn accept(&self, listeners: &[Listener]) {
-        join_all(
-            listeners
-                .iter()
-                .map(|listener| self.accept_on(&listener.kind)),
-        )
-        .await;
+    pub(crate) async fn accept(self: &Arc<Self>, listeners: &[Listener]) {
+        let kinds = listeners.iter().map(|listener| &listener.kind);
+        join_all(kinds.map(|kind| self.accept_on(kind))).await;
     }
 
-    async fn accept_on(&self, listener: &Kind) {
+    async fn accept_on(self: &Arc<Self>, listener: &Kind) {
         loop {
             self.wait_for_pending().await;
-            self.shared.spare_descriptor.refill();
+            self.spare_descriptor.refill();
             match listener.accept().await {
                 Ok(stream) => self.spawn(stream),
                 Err(error) if SpareDescriptor::is_exhausted(&error) => {
@@ -107,7 +97,7 @@ impl Connections {
                         Some(Ok(stream)) => stream.try_write(TOO_MANY_CONNECTIONS).is_ok(),
                         Some(Err(_)) | None => false,
                     };
-                    self.shared.out_of_descriptors(&error, refuse).await;
+                    self.out_of_descriptors(&error, refuse).await;
                 }
                 Err(error) => pause(&error).await,
             }
@@ -117,21 +107,21 @@ impl Connections {
     /// Waits until fewer connections are pending. Holds no permit, so that an idle listener does not keep
     /// the others from accepting.
     async fn wait_for_pending(&self) {
-        drop(self.shared.pending.acquire().await);
+        drop(self.pending.acquire().await);
     }
 
     /// Takes the permit before the task first runs, so that shutdown waits for every accepted connection.
-    fn spawn(&self, stream: Stream) {
-        let Ok(served) = Arc::clone(&self.shared.served).try_acquire_owned() else {
+    fn spawn(self: &Arc<Self>, stream: Stream) {
+        let Ok(served) = Arc::clone(&self.served).try_acquire_owned() else {
             return;
         };
         // `None` if another listener took the last permit. One more connection is harmless.
-        let pending = Arc::clone(&self.shared.pending).try_acquire_owned().ok();
-        let shared = Arc::clone(&self.shared);
+        let pending = Arc::clone(&self.pending).try_acquire_owned().ok();
+        let connections = Arc::clone(self);
         tokio::spawn(async move {
             match stream {
-                Stream::Tcp(stream) => serve_tcp(&shared, stream, pending).await,
-                Stream::Unix(stream) => serve_unix(&shared, stream, pending).await,
+                Stream::Tcp(stream) => serve_tcp(&connections, stream, pending).await,
+                Stream::Unix(stream) => serve_unix(&connections, stream, pending).await,
             }
             drop(served);
         });
@@ -140,14 +130,12 @@ impl Connections {
     /// Resolves when every connection has ended, or after the timeout.
     pub(crate) async fn drained(&self, longest: Duration) {
         // All permits are available once no connection holds one.
-        let ended = self.shared.served.acquire_many(MAX_SERVED);
+        let ended = self.served.acquire_many(MAX_SERVED);
         if tokio::time::timeout(longest, ended).await.is_err() {
             tracing::warn!("requests are still running after {} s", longest.as_secs());
         }
     }
-}
 
-impl Shared {
     /// Refuses some of the waiting connections, then pauses so that others can end.
     async fn out_of_descriptors(&self, error: &io::Error, refuse: impl Fn() -> bool) {
         tracing::warn!(%error, "failed to accept connections: no descriptors left");
@@ -193,7 +181,7 @@ async fn pause(error: &io::Error) {
     }
 }
 
-async fn serve_tcp(shared: &Shared, stream: TcpStream, pending: Option<PendingPermit>) {
+async fn serve_tcp(connections: &Connections, stream: TcpStream, pending: Option<PendingPermit>) {
     let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
         return;
     };
@@ -201,29 +189,29 @@ async fn serve_tcp(shared: &Shared, stream: TcpStream, pending: Option<PendingPe
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "failed to set TCP_NODELAY");
     }
-    let peer = shared.trust.classify_tcp(peer, local);
-    serve_peer(shared, stream, peer, pending).await;
+    let peer = connections.trust.classify_tcp(peer, local);
+    serve_peer(connections, stream, peer, pending).await;
 }
 
-async fn serve_unix(shared: &Shared, stream: UnixStream, pending: Option<PendingPermit>) {
+async fn serve_unix(connections: &Connections, stream: UnixStream, pending: Option<PendingPermit>) {
     let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
-    let peer = shared.trust.classify_unix(uid);
-    serve_peer(shared, stream, peer, pending).await;
+    let peer = connections.trust.classify_unix(uid);
+    serve_peer(connections, stream, peer, pending).await;
 }
 
 async fn serve_peer(
-    shared: &Shared,
+    connections: &Connections,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     peer: Peer,
     pending: Option<PendingPermit>,
 ) {
-    let Some(permit) = shared.limits.try_acquire(&peer) else {
+    let Some(permit) = connections.limits.try_acquire(&peer) else {
         drop(pending);
-        return shared.refuse(stream, peer).await;
+        return connections.refuse(stream, peer).await;
     };
     let permit = Arc::new(permit);
-    shared.app.metrics.connection_opened();
-    let router = shared.router.clone();
+    connections.app.metrics.connection_opened();
+    let router = connections.router.clone();
     let begun = Arc::new(Notify::new());
     let begins = Arc::clone(&begun);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -235,7 +223,7 @@ async fn serve_peer(
         let mut router = router.clone();
         async move { router.call(request).await as Result<_, Infallible> }
     });
-    let http = &shared.app.http;
+    let http = &connections.app.http;
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -246,7 +234,7 @@ async fn serve_peer(
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut connection = std::pin::pin!(connection);
-    let mut stopping = shared.app.stopping.clone();
+    let mut stopping = connections.app.stopping.clone();
     let served = async {
         let first_poll = poll_fn(|context| Poll::Ready(connection.as_mut().poll(context))).await;
         drop(pending);
@@ -272,7 +260,7 @@ async fn serve_peer(
     if let Err(error) = served.await {
         tracing::debug!(%error, "connection failed");
     }
-    shared.app.metrics.connection_closed();
+    connections.app.metrics.connection_closed();
 }
 
 const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\

@@ -73,27 +73,25 @@ pub(crate) enum SocketKind {
 impl Socket {
     /// A socket passed by the service manager.
     pub(crate) fn activated(given: ActivatedSocket) -> Result<Self, SocketError> {
-        let wrong = |why| SocketError::Wrong {
-            name: given.name.clone(),
-            giver: SERVICE_MANAGER,
-            why,
-        };
-        let kind = kind_of(given.descriptor).map_err(wrong)?;
-        Ok(Self {
-            kind,
-            maker: Maker::ServiceManager,
-        })
+        let maker = Maker::ServiceManager;
+        Self::inherited(given.descriptor, given.name, SERVICE_MANAGER, maker)
     }
 
     /// A socket passed by the previous daemon.
     pub(crate) fn handed_over(descriptor: OwnedFd, maker: Maker) -> Result<Self, SocketError> {
-        let wrong = |why| SocketError::Wrong {
-            name: "handed over".to_owned(),
-            giver: PREDECESSOR,
-            why,
-        };
-        let kind = kind_of(descriptor).map_err(wrong)?;
-        Ok(Self { kind, maker })
+        Self::inherited(descriptor, "handed over".to_owned(), PREDECESSOR, maker)
+    }
+
+    fn inherited(
+        descriptor: OwnedFd,
+        name: String,
+        giver: &'static str,
+        maker: Maker,
+    ) -> Result<Self, SocketError> {
+        match kind_of(descriptor) {
+            Ok(kind) => Ok(Self { kind, maker }),
+            Err(why) => Err(SocketError::Wrong { name, giver, why }),
+        }
     }
 
     fn bind_tcp(address: SocketAddr) -> Result<Self, SocketError> {
@@ -134,29 +132,18 @@ impl Socket {
         }
     }
 
-    fn is_at(&self, path: &Path) -> bool {
-        matches!(&self.kind, SocketKind::Unix(_, Some(at)) if at == path)
+    /// Both are absent for a Unix socket with an abstract name.
+    fn address(&self) -> (Option<SocketAddr>, Option<&Path>) {
+        (self.tcp_address(), self.unix_path())
     }
 
     fn is_unix(&self) -> bool {
-        matches!(self.kind, SocketKind::Unix(..))
-    }
-
-    fn is_same_as(&self, other: &Self) -> bool {
-        match (&self.kind, &other.kind) {
-            (SocketKind::Tcp(_, one), SocketKind::Tcp(_, other)) => one == other,
-            (SocketKind::Unix(_, one), SocketKind::Unix(_, other)) => one == other,
-            (SocketKind::Tcp(..), SocketKind::Unix(..))
-            | (SocketKind::Unix(..), SocketKind::Tcp(..)) => false,
-        }
+        self.tcp_address().is_none()
     }
 
     /// The socket file to remove when the socket is closed.
     pub(crate) fn own_file(&self) -> Option<&Path> {
-        match (&self.kind, self.maker) {
-            (SocketKind::Unix(_, Some(path)), Maker::Daemon) => Some(path),
-            _ => None,
-        }
+        self.unix_path().filter(|_| self.maker == Maker::Daemon)
     }
 }
 
@@ -213,7 +200,11 @@ pub(crate) fn choose(config: &Config, offered: Vec<Socket>) -> Result<Chosen, So
         .partition(|socket| socket.maker == Maker::ServiceManager);
     for socket in activated {
         // The service manager may pass the same socket again after a takeover.
-        if !chosen.used.iter().any(|used| used.is_same_as(&socket)) {
+        if chosen
+            .used
+            .iter()
+            .all(|used| used.address() != socket.address())
+        {
             chosen.used.push(socket);
         }
     }
@@ -225,7 +216,7 @@ pub(crate) fn choose(config: &Config, offered: Vec<Socket>) -> Result<Chosen, So
             Some(address) => {
                 wants_tcp && config.listen.is_some_and(|wanted| meets(wanted, address))
             }
-            None => wants_unix && socket.is_at(&path),
+            None => wants_unix && socket.unix_path() == Some(&path),
         };
         if !asked_for {
             chosen.left.push(socket);
@@ -254,14 +245,14 @@ fn meets(wanted: SocketAddr, there: SocketAddr) -> bool {
 fn try_unix(path: &Path) -> Result<Option<Socket>, SocketError> {
     match Socket::bind_unix(path) {
         Ok(socket) => Ok(Some(socket)),
-        // Unix socket paths are limited to 107 bytes. The daemon can serve without it.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            tracing::warn!(path = %path.display(), "the path is too long for a Unix socket; continuing without it");
-            Ok(None)
-        }
-        // The same on a full disk: TCP still works.
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-            tracing::warn!(path = %path.display(), "no disk space for a Unix socket; continuing without it");
+        // The path is longer than 107 bytes, or the disk is full. The daemon can serve over TCP.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::StorageFull
+            ) =>
+        {
+            tracing::warn!(path = %path.display(), %error, "failed to create the Unix socket; continuing without it");
             Ok(None)
         }
         Err(source) => Err(SocketError::BindUnix {

@@ -1,29 +1,23 @@
 //! Limits on connections: in total and per peer, separately for trusted and untrusted peers.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use super::LoadConfig;
+use super::shares::{Share, Shares};
 use crate::auth::{Peer, Who};
 use crate::config::HttpConfig;
 
-#[derive(Clone)]
+/// Counts one connection until it is closed, also after an upgrade to WebSocket.
+pub(crate) type ConnectionPermit = Share<Who>;
+
 pub(crate) struct ConnectionLimits {
-    trusted: Arc<ConnectionLimit>,
+    trusted: ConnectionLimit,
     /// Separate, so that untrusted peers cannot use up the connections of trusted ones.
-    untrusted: Arc<ConnectionLimit>,
+    untrusted: ConnectionLimit,
 }
 
 struct ConnectionLimit {
     max: usize,
     max_per_peer: usize,
-    counts: Mutex<Counts>,
-}
-
-#[derive(Default)]
-struct Counts {
-    total: usize,
-    by_peer: HashMap<Who, usize>,
+    open: Shares<Who>,
 }
 
 impl ConnectionLimits {
@@ -39,17 +33,17 @@ impl ConnectionLimits {
             );
         }
         let untrusted = http.max_untrusted_connections.min(room);
+        let limit = |max, max_per_peer| ConnectionLimit {
+            max,
+            max_per_peer,
+            open: Shares::default(),
+        };
+        // Often a single user has all connections; an eighth is reserved for others.
+        let per_trusted = load.connections_per_peer.unwrap_or(max - max / 8);
+        let per_untrusted = load.untrusted_connections_per_peer;
         Self {
-            // Often a single user has all connections; an eighth is reserved for others.
-            trusted: Arc::new(ConnectionLimit::new(
-                max,
-                load.connections_per_peer.unwrap_or(max - max / 8),
-            )),
-            untrusted: Arc::new(ConnectionLimit::new(
-                untrusted,
-                load.untrusted_connections_per_peer
-                    .unwrap_or_else(|| untrusted.div_ceil(2)),
-            )),
+            trusted: limit(max, per_trusted),
+            untrusted: limit(untrusted, per_untrusted.unwrap_or(untrusted.div_ceil(2))),
         }
     }
 
@@ -60,50 +54,8 @@ impl ConnectionLimits {
         } else {
             &self.untrusted
         };
-        let mut counts = limit.lock();
-        let own = counts.by_peer.get(&peer.who).copied().unwrap_or_default();
-        if counts.total >= limit.max || own >= limit.max_per_peer {
-            return None;
-        }
-        counts.total += 1;
-        counts.by_peer.insert(peer.who, own + 1);
-        Some(ConnectionPermit {
-            limit: Arc::clone(limit),
-            who: peer.who,
-        })
-    }
-}
-
-impl ConnectionLimit {
-    fn new(max: usize, max_per_peer: usize) -> Self {
-        Self {
-            max,
-            max_per_peer,
-            counts: Mutex::default(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Counts one connection until it is closed, also after an upgrade to WebSocket.
-pub(crate) struct ConnectionPermit {
-    limit: Arc<ConnectionLimit>,
-    who: Who,
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        let mut counts = self.limit.lock();
-        counts.total -= 1;
-        if let Some(own) = counts.by_peer.get_mut(&self.who) {
-            *own -= 1;
-            if *own == 0 {
-                counts.by_peer.remove(&self.who);
-            }
-        }
+        let has_room = |own, total| total < limit.max && own < limit.max_per_peer;
+        limit.open.take(peer.who, 1, has_room)
     }
 }
 
@@ -151,11 +103,8 @@ mod tests {
         assert!(counts[4].is_some(), "untrusted peers have their own limit");
         assert!(limits.try_acquire(&peer(false, 2)).is_none());
         counts.clear();
-        assert!(limits.trusted.lock().by_peer.is_empty());
-        assert_eq!(
-            limits.trusted.lock().total + limits.untrusted.lock().total,
-            0
-        );
+        assert!(limits.trusted.open.lock().is_empty());
+        assert!(limits.untrusted.open.lock().is_empty());
     }
 
     #[test]

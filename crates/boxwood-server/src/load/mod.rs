@@ -5,6 +5,7 @@
 mod connections;
 mod memory;
 mod principal_quota;
+mod shares;
 mod spare_descriptor;
 
 use std::time::Duration;

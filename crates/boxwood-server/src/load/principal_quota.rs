@@ -3,10 +3,9 @@
 //! Calls can keep their requests for a long time; without this limit one client could use the budget
 //! of all.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use boxwood_session::{Budget, SessionError};
+
+use super::shares::{Share, Shares};
 
 /// One principal may hold a quarter of the budget.
 const DIVISOR: usize = 4;
@@ -15,7 +14,7 @@ const DIVISOR: usize = 4;
 type Principal = Option<Box<str>>;
 
 #[derive(Clone, Default)]
-pub(crate) struct PrincipalQuota(Arc<Mutex<HashMap<Principal, usize>>>);
+pub(crate) struct PrincipalQuota(Shares<Principal>);
 
 impl PrincipalQuota {
     /// A single request is always accepted: the overall budget has already admitted it.
@@ -24,45 +23,11 @@ impl PrincipalQuota {
         principal: Option<&str>,
         bytes: usize,
         budget: &Budget,
-    ) -> Result<QuotaGuard, SessionError> {
-        let principal: Principal = principal.map(Into::into);
-        let mut quota = self.lock();
-        let own = quota.get(&principal).copied().unwrap_or_default();
-        if own > 0 && bytes > 0 && own.saturating_add(bytes) > budget.limit() / DIVISOR {
-            return Err(budget.refuse());
-        }
-        if bytes > 0 {
-            quota.insert(principal.clone(), own + bytes);
-        }
-        drop(quota);
-        Ok(QuotaGuard {
-            quota: self.clone(),
-            principal,
-            bytes,
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Principal, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Releases its bytes when dropped.
-pub(crate) struct QuotaGuard {
-    quota: PrincipalQuota,
-    principal: Principal,
-    bytes: usize,
-}
-
-impl Drop for QuotaGuard {
-    fn drop(&mut self) {
-        let mut quota = self.quota.lock();
-        if let Some(own) = quota.get_mut(&self.principal) {
-            *own = own.saturating_sub(self.bytes);
-            if *own == 0 {
-                quota.remove(&self.principal);
-            }
-        }
+    ) -> Result<Share<Principal>, SessionError> {
+        let most = budget.limit() / DIVISOR;
+        let has_room = |own: usize, _| own == 0 || bytes == 0 || own.saturating_add(bytes) <= most;
+        let share = self.0.take(principal.map(Into::into), bytes, has_room);
+        share.ok_or_else(|| budget.refuse())
     }
 }
 
@@ -82,7 +47,7 @@ mod tests {
         drop((ann, more));
         assert!(quota.take(Some("ann"), 25, &budget).is_ok());
         assert_eq!(
-            quota.lock().len(),
+            quota.0.lock().len(),
             1,
             "principals without a charge are removed"
         );

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::io::Errno;
+
 pub(crate) struct SpareDescriptor {
     spare: Mutex<Option<File>>,
 }
@@ -20,13 +22,8 @@ impl SpareDescriptor {
 
     /// Whether accepting failed because the process or the system has no descriptors left.
     pub(crate) fn is_exhausted(error: &io::Error) -> bool {
-        let code = error
-            .raw_os_error()
-            .map(rustix::io::Errno::from_raw_os_error);
-        matches!(
-            code,
-            Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)
-        )
+        let error = Errno::from_io_error(error);
+        matches!(error, Some(Errno::MFILE | Errno::NFILE))
     }
 
     /// Reopens the descriptor if that failed after its last use.
@@ -80,12 +77,12 @@ mod tests {
 
     #[test]
     fn only_emfile_and_enfile_count_as_exhaustion() {
-        let is_exhausted = |errno: rustix::io::Errno| {
+        let is_exhausted = |errno: Errno| {
             SpareDescriptor::is_exhausted(&io::Error::from_raw_os_error(errno.raw_os_error()))
         };
-        assert!(is_exhausted(rustix::io::Errno::MFILE));
-        assert!(is_exhausted(rustix::io::Errno::NFILE));
-        assert!(!is_exhausted(rustix::io::Errno::CONNABORTED));
+        assert!(is_exhausted(Errno::MFILE));
+        assert!(is_exhausted(Errno::NFILE));
+        assert!(!is_exhausted(Errno::CONNABORTED));
         assert!(!SpareDescriptor::is_exhausted(&io::Error::other(
             "something else"
         )));

@@ -1,16 +1,14 @@
 //! Opens hosting's own directories for a box, as descriptors for policy.
 
-use std::ffi::OsString;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::io;
+use std::path::{Component, Path};
 
 use boxwood_api::MountMode;
 use boxwood_mcp::HostingMount;
 use boxwood_policy::{OpenedPath, OwnDirectory};
-use rustix::fs::{Mode, OFlags, open, openat, readlink};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
+use crate::facts::opened_path;
 use crate::http::{ApiError, ApiResult};
 
 /// Subdirectory of hosting that a box may see. Definitions and secrets are in others.
@@ -37,12 +35,9 @@ pub(super) async fn open_all(
 }
 
 fn open_one(home: &Path, mount: HostingMount) -> ApiResult<OwnDirectory> {
-    let failed = |error: &(dyn std::error::Error + 'static)| {
-        ApiError::internal("failed to open a directory of an MCP server", error)
-    };
-    let inner = below(home, &mount.host_path)
-        .ok_or_else(|| failed(&std::io::Error::other("boxes must not see this directory")))?;
-    let source = descend(home, &inner).map_err(|error| failed(&error))?;
+    let source = open_shown(home, &mount.host_path).map_err(|error| {
+        ApiError::internal("failed to open a directory of an MCP server", &error)
+    })?;
     Ok(OwnDirectory {
         source,
         mount_path: mount.mount_path,
@@ -54,41 +49,31 @@ fn open_one(home: &Path, mount: HostingMount) -> ApiResult<OwnDirectory> {
     })
 }
 
-/// The path components from `home` to `path`, if a box may see that directory.
-fn below(home: &Path, path: &Path) -> Option<Vec<OsString>> {
-    let inner = path.strip_prefix(home).ok()?;
-    let names: Option<Vec<OsString>> = inner
-        .components()
-        .map(|part| match part {
-            Component::Normal(name) => Some(name.to_owned()),
-            _ => None,
-        })
-        .collect();
-    names.filter(|names| names.len() > 1 && names[0] == SHOWN)
+/// Follows no links: a box with write access may have created links to another server's files.
+fn open_shown(home: &Path, path: &Path) -> io::Result<OpenedPath> {
+    let inner = path.strip_prefix(home).ok();
+    let inner = inner
+        .filter(|inner| is_shown(inner))
+        .ok_or_else(|| io::Error::other("boxes must not see this directory"))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let home = open(home, flags, Mode::empty())?;
+    let directory = openat2(&home, inner, flags, Mode::empty(), resolve)?;
+    Ok(opened_path(directory, &path.to_string_lossy())?)
 }
 
-/// Opens each component without following links. A box with write access may have created links to another server's
-/// files.
-fn descend(home: &Path, names: &[OsString]) -> rustix::io::Result<OpenedPath> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut handle = open(home, flags, Mode::empty())?;
-    for name in names {
-        handle = openat(&handle, name, flags, Mode::empty())?;
-    }
-    let real = readlink(format!("/proc/self/fd/{}", handle.as_raw_fd()), Vec::new())?;
-    let given: PathBuf = std::iter::once(home.as_os_str())
-        .chain(names.iter().map(OsString::as_os_str))
-        .collect();
-    Ok(OpenedPath {
-        handle: Arc::new(handle),
-        given: given.to_string_lossy().into_owned(),
-        real_path: PathBuf::from(OsString::from_vec(real.into_bytes())),
-        is_dir: true,
-    })
+/// Whether a box may see a directory, given relative to hosting's.
+fn is_shown(inner: &Path) -> bool {
+    let mut names = inner.components();
+    names.next() == Some(Component::Normal(SHOWN.as_ref()))
+        && names.clone().next().is_some()
+        && names.all(|name| matches!(name, Component::Normal(_)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn mount(path: PathBuf) -> HostingMount {
@@ -100,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_sees_only_installs() {
+    fn a_box_sees_only_the_installation_cache() {
         let dir = tempfile::tempdir().expect("a directory");
         let home = dir.path().canonicalize().expect("real");
         for made in ["cache/ab12", "secrets/time", "servers"] {

@@ -22,23 +22,21 @@ const DIRECTORY: &str = "mcp";
 /// Time limit for detaching from all servers.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(crate) enum McpHost {
-    Here(Box<Here>),
-    /// Disabled in the configuration.
-    Off {
-        sessions: Sessions,
-    },
-    /// Setup failed.
-    Broken {
-        why: String,
-        sessions: Sessions,
-    },
+pub(crate) struct McpHost {
+    pub(super) sessions: Sessions,
+    pub(super) running: Result<Running, NotRunning>,
 }
 
-pub(crate) struct Here {
+pub(super) struct Running {
     hosting: Hosting,
     gateway: Gateway,
-    sessions: Sessions,
+}
+
+pub(super) enum NotRunning {
+    /// In the configuration.
+    Disabled,
+    /// Why setup failed.
+    Failed(String),
 }
 
 impl McpHost {
@@ -49,72 +47,64 @@ impl McpHost {
         skills: &SkillStore,
         start_timeout: Duration,
     ) -> Self {
-        if !config.mcp.enabled {
-            return Self::Off {
-                sessions: sessions.clone(),
-            };
-        }
-        let runtime = DaemonRuntime::new(
-            &config.state_dir.join(DIRECTORY),
-            sessions,
-            rules,
-            skills.clone(),
-            start_timeout,
-            config.agent.enabled,
-        );
-        let made = runtime
+        let start = || {
+            let runtime = DaemonRuntime::new(
+                &config.state_dir.join(DIRECTORY),
+                sessions,
+                rules,
+                skills.clone(),
+                start_timeout,
+                config.agent.enabled,
+            )
             .map_err(|source| HostingError::Storage {
                 doing: "creating the directory of MCP servers",
                 source,
-            })
-            .and_then(|runtime| {
-                let settings = config.mcp.hosting(runtime.home().to_owned());
-                Hosting::new(Arc::new(runtime), settings)
-            });
-        match made {
-            Ok(hosting) => Self::Here(Box::new(Here {
-                gateway: Gateway::new(
-                    hosting.clone(),
-                    config.mcp.gateway(config.http.max_body_bytes),
-                ),
-                hosting,
-                sessions: sessions.clone(),
-            })),
-            Err(error) => {
+            })?;
+            let settings = config.mcp.hosting(runtime.home().to_owned());
+            Hosting::new(Arc::new(runtime), settings)
+        };
+        let running = if config.mcp.enabled {
+            start().map_err(|error| {
                 let cause: &dyn std::error::Error = &error;
                 tracing::error!(error = cause, "this daemon hosts no MCP servers");
-                Self::Broken {
-                    why: error.to_string(),
-                    sessions: sessions.clone(),
-                }
-            }
+                NotRunning::Failed(error.to_string())
+            })
+        } else {
+            Err(NotRunning::Disabled)
+        };
+        let gateway = config.mcp.gateway(config.http.max_body_bytes);
+        Self {
+            sessions: sessions.clone(),
+            running: running.map(|hosting| Running {
+                gateway: Gateway::new(hosting.clone(), gateway),
+                hosting,
+            }),
         }
     }
 
     /// Call after sessions of an earlier daemon were adopted. Returns at once.
     pub(crate) fn begin(&self, stopping: watch::Receiver<bool>) {
-        match self {
-            Self::Here(here) => {
-                here.hosting.begin();
-                let telling =
-                    status_events::publish(here.hosting.clone(), here.sessions.clone(), stopping);
-                tokio::spawn(telling);
+        let sessions = self.sessions.clone();
+        match &self.running {
+            Ok(Running { hosting, .. }) => {
+                hosting.begin();
+                tokio::spawn(status_events::publish(hosting.clone(), sessions, stopping));
             }
-            Self::Off { sessions } => {
-                tokio::spawn(leftover_boxes::remove_all(sessions.clone()));
+            Err(NotRunning::Disabled) => {
+                tokio::spawn(leftover_boxes::remove_all(sessions));
             }
-            Self::Broken { sessions, .. } => leftover_boxes::warn(sessions),
+            Err(NotRunning::Failed(_)) => leftover_boxes::warn(&sessions),
         }
     }
 
     /// Detaches from all servers. Servers whose boxes outlive the daemon keep running.
     pub(crate) async fn close(&self) {
-        let Self::Here(here) = self else {
+        let Ok(Running { hosting, gateway }) = &self.running else {
             return;
         };
         let closing = async {
-            here.gateway.close();
-            here.hosting.close().await;
+            gateway.close();
+            hosting.close().await;
         };
         if tokio::time::timeout(DETACH_TIMEOUT, closing).await.is_err() {
             tracing::warn!("timed out while detaching from MCP servers");
@@ -122,53 +112,45 @@ impl McpHost {
     }
 
     pub(crate) fn hosting(&self) -> ApiResult<&Hosting> {
-        self.here().map(|here| &here.hosting)
+        self.running().map(|running| &running.hosting)
     }
 
     pub(crate) fn gateway(&self) -> ApiResult<&Gateway> {
-        self.here().map(|here| &here.gateway)
+        self.running().map(|running| &running.gateway)
     }
 
-    fn here(&self) -> ApiResult<&Here> {
-        match self {
-            Self::Here(here) => Ok(here),
-            Self::Off { .. } => Err(ApiError::new(
-                ErrorCode::BackendUnavailable,
-                "this daemon hosts no MCP servers: hosting is disabled in its configuration",
-            )
-            .hint("set `enabled = true` under `[mcp]` in Boxwood's configuration")),
-            Self::Broken { why, .. } => Err(ApiError::new(
-                ErrorCode::BackendUnavailable,
-                format!("this daemon hosts no MCP servers: {why}"),
-            )
-            .hint(
+    fn running(&self) -> ApiResult<&Running> {
+        let (why, hint) = match &self.running {
+            Ok(running) => return Ok(running),
+            Err(NotRunning::Disabled) => (
+                "hosting is disabled in its configuration",
+                "set `enabled = true` under `[mcp]` in Boxwood's configuration",
+            ),
+            Err(NotRunning::Failed(why)) => (
+                why.as_str(),
                 "fix the cause shown in the daemon's log and restart the daemon; running servers are not \
                  affected, and the daemon's user can remove one with `BOXWOOD_OPERATOR=1 boxwood rm mcp-NAME`",
-            )),
-        }
+            ),
+        };
+        let message = format!("this daemon hosts no MCP servers: {why}");
+        Err(ApiError::new(ErrorCode::BackendUnavailable, message).hint(hint))
     }
 
     /// Number of servers by status.
     pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
-        let Self::Here(here) = self else {
+        let Ok(running) = &self.running else {
             return Vec::new();
         };
-        let mut counts = STATUSES.map(|status| (status_events::word(status), 0));
-        for server in here.hosting.summaries() {
-            let word = status_events::word(server.status);
-            for (name, count) in &mut counts {
-                *count += u64::from(*name == word);
-            }
-        }
-        counts.to_vec()
+        let servers = running.hosting.summaries();
+        let count = |status| {
+            servers
+                .iter()
+                .filter(|server| server.status == status)
+                .count()
+        };
+        let statuses = McpStatus::ALL.iter();
+        statuses
+            .map(|&status| (status.as_str(), count(status) as u64))
+            .collect()
     }
 }
-
-const STATUSES: [McpStatus; 6] = [
-    McpStatus::Disabled,
-    McpStatus::Queued,
-    McpStatus::Connecting,
-    McpStatus::Connected,
-    McpStatus::Stopped,
-    McpStatus::Error,
-];

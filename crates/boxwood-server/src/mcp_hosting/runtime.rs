@@ -10,7 +10,7 @@ use boxwood_api::{
     SpecRequest,
 };
 use boxwood_mcp::{BoxAvailability, BoxKind, CreatedBox, HostingMount, ProcessIo, Runtime};
-use boxwood_policy::{Admission, Denial, Facts, Origin, PolicyRules};
+use boxwood_policy::{Admission, Facts, Origin, PolicyRules};
 use boxwood_session::{Access, Replace, Sessions};
 use boxwood_skills::SkillStore;
 use futures_util::FutureExt as _;
@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use super::{directories, process_io};
 use crate::agent::follow;
 use crate::facts;
-use crate::http::{ApiError, ApiResult, BACKEND_TIMEOUT, with_timeout};
+use crate::http::{ApiResult, BACKEND_TIMEOUT, with_timeout};
 use crate::state_dir::private_dir;
 
 /// Session id of specs that are only checked, not created.
@@ -75,18 +75,9 @@ impl DaemonRuntime {
         request: &SpecRequest,
         mounts: Vec<HostingMount>,
     ) -> ApiResult<Admission> {
-        if request.session_id.is_none() {
-            return Err(ApiError::validation("the request names no session"));
-        }
-        request.validate()?;
-        let mut facts = facts::gather(request, &self.skills).await;
-        facts.own = directories::open_all(&self.home, mounts).await?;
-        Ok(boxwood_policy::admit(
-            request,
-            Origin::Hosting,
-            &facts,
-            &self.rules,
-        )?)
+        let own = directories::open_all(&self.home, mounts).await?;
+        let origin = Origin::Hosting;
+        Ok(facts::admit(request, origin, own, &self.skills, &self.rules).await?)
     }
 
     async fn check_availability(&self, settings: &McpBoxSettings) -> BoxAvailability {
@@ -122,28 +113,6 @@ impl DaemonRuntime {
                 hint: Some("run `boxwood doctor` to see what is missing".to_owned()),
             },
         }
-    }
-
-    async fn make(&self, spec: SpecRequest, mounts: Vec<HostingMount>) -> ApiResult<CreatedBox> {
-        let admission = self.admit(&spec, mounts).await?;
-        let notices = admission.exec.notices().to_vec();
-        for notice in &notices {
-            tracing::info!(session = %admission.spec.session(), notice, "the box of a server differs from its settings");
-        }
-        let making = self.sessions.get_or_create(admission.spec);
-        let session = with_timeout(self.start_timeout, making).await?;
-        Ok(CreatedBox { session, notices })
-    }
-
-    /// Requires an existing box. A new one would not be the server's.
-    async fn run(&self, spec: SpecRequest) -> ApiResult<Begun> {
-        if spec.cmd.trim().is_empty() {
-            return Err(Denial::EmptyCommand.into());
-        }
-        let admission = self.admit(&spec, Vec::new()).await?;
-        let detail = self.sessions.detail(admission.spec.session())?;
-        let sessions = self.sessions.expecting(Some(detail.session.incarnation));
-        follow(&sessions, admission, self.start_timeout).await
     }
 }
 
@@ -196,11 +165,26 @@ impl Runtime for DaemonRuntime {
         spec: SpecRequest,
         mounts: Vec<HostingMount>,
     ) -> BoxFuture<'_, Answer<CreatedBox>> {
-        to_answer(self.make(spec, mounts))
+        to_answer(async move {
+            let admission = self.admit(&spec, mounts).await?;
+            let notices = admission.exec.notices().to_vec();
+            for notice in &notices {
+                tracing::info!(session = %admission.spec.session(), notice, "the box of a server differs from its settings");
+            }
+            let making = self.sessions.get_or_create(admission.spec);
+            let session = with_timeout(self.start_timeout, making).await?;
+            Ok(CreatedBox { session, notices })
+        })
     }
 
     fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
-        to_answer(self.run(spec))
+        to_answer(async move {
+            let admission = self.admit(&spec, Vec::new()).await?;
+            // Requires an existing box. A new one would not be the server's.
+            let detail = self.sessions.detail(admission.spec.session())?;
+            let sessions = self.sessions.expecting(Some(detail.session.incarnation));
+            follow(&sessions, admission, self.start_timeout).await
+        })
     }
 
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<()>> {

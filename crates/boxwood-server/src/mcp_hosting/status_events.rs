@@ -42,18 +42,14 @@ pub(super) async fn publish(
 /// The servers whose status changed.
 fn changed_servers(
     known: &mut BTreeMap<McpServerName, McpStatus>,
-    servers: Vec<ServerSummary>,
+    mut servers: Vec<ServerSummary>,
 ) -> Vec<ServerSummary> {
-    let before = std::mem::take(known);
-    let mut changed = Vec::new();
-    for server in servers {
-        let status = server.status;
-        known.insert(server.name.clone(), status);
-        if before.get(&server.name) != Some(&status) {
-            changed.push(server);
-        }
-    }
-    changed
+    let now = servers
+        .iter()
+        .map(|server| (server.name.clone(), server.status));
+    let before = std::mem::replace(known, now.collect());
+    servers.retain(|server| before.get(&server.name) != Some(&server.status));
+    servers
 }
 
 fn event(server: ServerSummary) -> Option<EventKind> {
@@ -68,16 +64,5 @@ fn event(server: ServerSummary) -> Option<EventKind> {
         McpStatus::Disabled | McpStatus::Queued | McpStatus::Connecting | McpStatus::Stopped => {
             None
         }
-    }
-}
-
-pub(super) fn word(status: McpStatus) -> &'static str {
-    match status {
-        McpStatus::Disabled => "disabled",
-        McpStatus::Queued => "queued",
-        McpStatus::Connecting => "connecting",
-        McpStatus::Connected => "connected",
-        McpStatus::Stopped => "stopped",
-        McpStatus::Error => "error",
     }
 }

@@ -15,6 +15,7 @@ use boxwood_skills::{Limits, SkillStore};
 use boxwood_test_support::FakeBackend;
 use tempfile::TempDir;
 
+use super::host::NotRunning;
 use super::{DaemonRuntime, McpHost};
 
 struct Case {
@@ -371,8 +372,8 @@ async fn a_daemon_without_hosting_removes_only_hosted_servers() {
     };
     let (_stop, stopping) = tokio::sync::watch::channel(false);
     // A broken setup may work after the next start.
-    let broken = McpHost::Broken {
-        why: "no room".to_owned(),
+    let broken = McpHost {
+        running: Err(NotRunning::Failed("no room".to_owned())),
         sessions: case.sessions.clone(),
     };
     broken.begin(stopping.clone());
@@ -380,7 +381,8 @@ async fn a_daemon_without_hosting_removes_only_hosted_servers() {
     assert_eq!(names(), ["mcp-a", "mine"]);
     let refused = broken.hosting().err().expect("refused");
     assert!(format!("{refused:?}").contains("BOXWOOD_OPERATOR=1"));
-    let off = McpHost::Off {
+    let off = McpHost {
+        running: Err(NotRunning::Disabled),
         sessions: case.sessions.clone(),
     };
     off.begin(stopping);

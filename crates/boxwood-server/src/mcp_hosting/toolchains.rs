@@ -15,33 +15,28 @@ const DIRECTORIES: [&str; 6] = [
     "/bin",
 ];
 
-struct Tool {
-    name: &'static str,
-    matters: &'static str,
-    fix: &'static str,
-}
-
-const TOOLS: [Tool; 4] = [
-    Tool {
-        name: "node",
-        matters: "MCP servers that start with `npx` or `node`",
-        fix: "install Node.js for all users, or give such servers an image that has it; without it Boxwood installs one with each server where pip can",
-    },
-    Tool {
-        name: "npm",
-        matters: "installs MCP servers that start with `npx`",
-        fix: "install npm for all users, or give such servers an image that has it",
-    },
-    Tool {
-        name: "uv",
-        matters: "installs MCP servers that start with `uvx` or `uv run`, fast",
-        fix: "install uv for all users (in /usr/local/bin), or do without: Boxwood then uses python3 with venv and pip",
-    },
-    Tool {
-        name: "python3",
-        matters: "MCP servers that start with `uvx` or `python`",
-        fix: "install Python 3 with venv and pip, or give such servers an image that has it",
-    },
+/// Name, what needs it, and how to install it.
+const TOOLS: [(&str, &str, &str); 4] = [
+    (
+        "node",
+        "MCP servers that start with `npx` or `node`",
+        "install Node.js for all users, or give such servers an image that has it; without it Boxwood installs one with each server where pip can",
+    ),
+    (
+        "npm",
+        "installs MCP servers that start with `npx`",
+        "install npm for all users, or give such servers an image that has it",
+    ),
+    (
+        "uv",
+        "installs MCP servers that start with `uvx` or `uv run`, fast",
+        "install uv for all users (in /usr/local/bin), or do without: Boxwood then uses python3 with venv and pip",
+    ),
+    (
+        "python3",
+        "MCP servers that start with `uvx` or `python`",
+        "install Python 3 with venv and pip, or give such servers an image that has it",
+    ),
 ];
 
 /// Programs in home directories do not count, because no box sees them.
@@ -56,13 +51,13 @@ fn find_in(directories: &[&Path]) -> Vec<ToolchainFinding> {
     };
     TOOLS
         .iter()
-        .map(|tool| {
-            let path = found(tool.name).map(|path| path.display().to_string());
+        .map(|&(name, matters, fix)| {
+            let path = found(name).map(|path| path.display().to_string());
             ToolchainFinding {
-                name: tool.name.to_owned(),
-                fix: path.is_none().then(|| tool.fix.to_owned()),
+                name: name.to_owned(),
+                fix: path.is_none().then(|| fix.to_owned()),
                 path,
-                matters: tool.matters.to_owned(),
+                matters: matters.to_owned(),
             }
         })
         .collect()
@@ -78,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_found_where_a_box_would_find_it() {
+    fn programs_are_searched_in_the_path_of_a_box() {
         let dir = tempfile::tempdir().expect("a directory");
         let (first, second) = (dir.path().join("a"), dir.path().join("b"));
         for directory in [&first, &second] {

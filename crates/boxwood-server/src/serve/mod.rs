@@ -16,7 +16,7 @@ use boxwood_api::BackendInfo;
 use boxwood_langbot::{InstanceError, Setup};
 use boxwood_ledger::OpenError;
 use boxwood_policy::{PolicyRules, RulesError};
-use boxwood_session::{Backends, SessionError, Sessions, Settings, ShutdownBoxes};
+use boxwood_session::{Backends, Sessions, Settings, ShutdownBoxes};
 use boxwood_skills::SkillStore;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -32,7 +32,7 @@ use crate::http::{App, router};
 use crate::listen::sockets::{Socket, SocketError, remove_file};
 use crate::listen::{Connections, Listener};
 use crate::state_dir::{StateDirError, StateLock};
-use crate::wiring::LaunchError;
+use crate::wiring::{self, LaunchError};
 
 const WEBSOCKET_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -51,11 +51,6 @@ pub enum ServeError {
     Launch(#[from] LaunchError),
     #[error("invalid configuration: {0}")]
     Rules(#[from] RulesError),
-    #[error("profiles.{profile}.backend: {source}")]
-    ProfileBackend {
-        profile: String,
-        source: SessionError,
-    },
     #[error(transparent)]
     Ledger(#[from] OpenError),
     #[error(transparent)]
@@ -81,18 +76,12 @@ impl ServeError {
             Self::Takeover(error) => error.hint(),
             Self::Socket(error) => error.hint().map(str::to_owned),
             Self::Launch(error) => error.hint(),
-            Self::ProfileBackend { source, .. } => source.hint(),
             Self::Agent(error) => error.hint(),
             Self::NoSocket => Some(
                 "with `listen = \"none\"` the Unix socket is needed: leave `http.unix_socket` on, and use a --state-dir with a shorter path"
                     .to_owned(),
             ),
-            Self::StateDir(_)
-            | Self::Rules(_)
-            | Self::Ledger(_)
-            | Self::LangBot(_)
-            | Self::Accept { .. }
-            | Self::Signals { .. } => None,
+            _ => None,
         }
     }
 }
@@ -226,16 +215,17 @@ async fn run(
     mut stop: impl Stop,
     parent: Parent,
 ) -> Result<(), ServeError> {
-    let followed = start.followed();
     let Start {
         lock: _lock,
         sockets,
         notify,
-        ..
+        followed,
     } = start;
     let rules = rules(&config)?;
     let backends = backends.with_usual(rules.profiles.default_profile().backend.as_deref());
-    check_profiles(&rules, &backends)?;
+    for profile in rules.profiles.iter() {
+        wiring::check_profile(&profile.name, profile.backend.as_deref(), &backends)?;
+    }
     let home = Home::prepare(&config, &rules)?;
     raise_descriptor_limit();
     let address = sockets.used.iter().find_map(Socket::tcp_address);
@@ -258,7 +248,9 @@ async fn run(
         Parent::None => takeover_listener(&config, &sockets.used, drain),
         Parent::OnStdio | Parent::HoldsStdin => None,
     };
-    let listeners = listeners(sockets.used)?;
+    let listeners = sockets.used.into_iter().map(Listener::new);
+    let listeners: io::Result<Vec<_>> = listeners.collect();
+    let listeners = listeners.map_err(|source| ServeError::Accept { source })?;
 
     // No early return from here on: it would stop the adopted boxes.
     let (stopping, is_stopping) = watch::channel(false);
@@ -316,27 +308,25 @@ async fn run(
         Ending::TakenOver(_) => listeners.into_iter().for_each(Listener::detach),
     }
     drop(takeover);
-    let serving = Serving {
-        app,
-        connections,
-        stopping,
-        handing_over,
-        drain,
-    };
-    serving.end(ending.boxes(config.shutdown.boxes), stop).await;
+    stopping.send_replace(true);
+    let boxes = ending.boxes(config.shutdown.boxes);
+    shut_down(&app, &connections, &handing_over, drain, boxes, stop).await;
     Ok(())
 }
 
-fn connections(config: &Config, app: &Arc<App>) -> Connections {
+fn connections(config: &Config, app: &Arc<App>) -> Arc<Connections> {
     let own = rustix::process::geteuid().as_raw();
-    let trust = Trust::new(own, &config.auth.trusted_uids)
-        .with_langbot_peers(&config.langbot.trusted_peers);
-    Connections::new(
+    let mut trust = Trust::new(own, &config.auth.trusted_uids);
+    trust
+        .langbot_peers
+        .clone_from(&config.langbot.trusted_peers);
+    let router = router(Arc::clone(app));
+    Arc::new(Connections::new(
         Arc::clone(app),
-        router(Arc::clone(app)),
+        router,
         trust,
         &config.load,
-    )
+    ))
 }
 
 async fn probe_backends(sessions: &Sessions) {
@@ -361,47 +351,37 @@ fn langbot_settings(config: &Config) -> boxwood_langbot::Settings {
     }
 }
 
-/// A daemon that has stopped accepting connections.
-struct Serving {
-    app: Arc<App>,
-    connections: Connections,
-    stopping: watch::Sender<bool>,
-    handing_over: watch::Sender<bool>,
+/// Called when the daemon no longer accepts connections.
+async fn shut_down(
+    app: &App,
+    connections: &Connections,
+    handing_over: &watch::Sender<bool>,
     drain: Duration,
-}
-
-impl Serving {
-    async fn end(self, boxes: ShutdownBoxes, mut stop: impl Stop) {
-        let app = &self.app;
-        self.stopping.send_replace(true);
-        let answered = async {
-            tokio::join!(
-                self.connections.drained(self.drain),
-                app.langbot.idle(self.drain)
-            )
-        };
-        tokio::select! {
-            _ = answered => {}
-            () = stop.next() => tracing::warn!("second stop signal: aborting running requests"),
-        }
-        // Before boxes stop, so that MCP servers are not reported as failed.
-        tokio::select! {
-            () = app.mcp.close() => {}
-            () = stop.next() => tracing::warn!("another stop signal: not waiting for MCP servers"),
-        }
-        if boxes != ShutdownBoxes::Stop {
-            // Before clients are disconnected, which would kill their commands.
-            app.sessions.begin_shutdown(boxes);
-            self.handing_over.send_replace(true);
-            app.sockets_closed(WEBSOCKET_CLOSE_TIMEOUT).await;
-        }
-        tokio::select! {
-            () = app.sessions.shutdown(boxes) => {}
-            () = stop.next() => tracing::warn!("second stop signal: leaving the remaining boxes to the next daemon"),
-        }
-        app.sockets_closed(WEBSOCKET_CLOSE_TIMEOUT).await;
-        tracing::info!("stopped");
+    boxes: ShutdownBoxes,
+    mut stop: impl Stop,
+) {
+    let answered = async { tokio::join!(connections.drained(drain), app.langbot.idle(drain)) };
+    tokio::select! {
+        _ = answered => {}
+        () = stop.next() => tracing::warn!("second stop signal: aborting running requests"),
     }
+    // Before boxes stop, so that MCP servers are not reported as failed.
+    tokio::select! {
+        () = app.mcp.close() => {}
+        () = stop.next() => tracing::warn!("another stop signal: not waiting for MCP servers"),
+    }
+    if boxes != ShutdownBoxes::Stop {
+        // Before clients are disconnected, which would kill their commands.
+        app.sessions.begin_shutdown(boxes);
+        handing_over.send_replace(true);
+        app.sockets_closed(WEBSOCKET_CLOSE_TIMEOUT).await;
+    }
+    tokio::select! {
+        () = app.sessions.shutdown(boxes) => {}
+        () = stop.next() => tracing::warn!("second stop signal: leaving the remaining boxes to the next daemon"),
+    }
+    app.sockets_closed(WEBSOCKET_CLOSE_TIMEOUT).await;
+    tracing::info!("stopped");
 }
 
 /// Why the daemon stops.
@@ -454,27 +434,6 @@ fn takeover_listener(
     }
 }
 
-fn listeners(sockets: Vec<Socket>) -> Result<Vec<Listener>, ServeError> {
-    let listeners = sockets.into_iter().map(Listener::new);
-    listeners
-        .collect::<io::Result<_>>()
-        .map_err(|source| ServeError::Accept { source })
-}
-
-/// Rejects profiles that name an unknown backend.
-fn check_profiles(rules: &PolicyRules, backends: &Backends) -> Result<(), ServeError> {
-    for profile in rules.profiles.iter() {
-        let backend = profile.backend.as_deref().unwrap_or_default();
-        backends
-            .check(backend)
-            .map_err(|source| ServeError::ProfileBackend {
-                profile: profile.name.clone(),
-                source,
-            })?;
-    }
-    Ok(())
-}
-
 pub(crate) fn settings(config: &Config) -> Settings {
     Settings {
         session_ttl: config.session.ttl(),
@@ -495,31 +454,28 @@ pub(crate) fn settings(config: &Config) -> Settings {
 /// The policy rules. Configured paths are added in resolved form too, because request paths are
 /// compared by their real path.
 pub fn rules(config: &Config) -> Result<PolicyRules, RulesError> {
-    let own = [&config.state_dir, &config.run_dir]
-        .into_iter()
-        .flat_map(|dir| [Some(dir.clone()), dir.canonicalize().ok()])
-        .flatten();
+    let own = with_real_paths(&[config.state_dir.clone(), config.run_dir.clone()]);
     let mut policy = config.policy.clone();
-    for list in [
-        &mut policy.mounts.allowed_roots,
-        &mut policy.mounts.extra_blocked,
-    ] {
-        let real: Vec<_> = list
-            .iter()
-            .filter_map(|path| path.canonicalize().ok())
-            .collect();
-        list.extend(real);
-        list.dedup();
+    let mounts = &mut policy.mounts;
+    for list in [&mut mounts.allowed_roots, &mut mounts.extra_blocked] {
+        *list = with_real_paths(list);
     }
-    let platform_roots = config.langbot.allowed_roots.as_ref().map(|roots| {
-        let real = roots.iter().filter_map(|root| root.canonicalize().ok());
-        roots.iter().cloned().chain(real).collect()
-    });
+    let platform_roots = config.langbot.allowed_roots.as_deref();
+    let platform_roots = platform_roots.map(with_real_paths);
     let skills = skills_root(config);
     let skills_real = skills.canonicalize().unwrap_or_else(|_| skills.clone());
-    PolicyRules::new(&policy, own.filter(|path| path.is_absolute()))?
+    let own = own.into_iter().filter(|path| path.is_absolute());
+    PolicyRules::new(&policy, own)?
         .with_platform_roots(platform_roots)?
         .with_skills_dir(skills, skills_real)
+}
+
+/// Each path as given, and with symlinks resolved if it exists.
+pub(crate) fn with_real_paths(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let both = |path: &PathBuf| [Some(path.clone()), path.canonicalize().ok()];
+    let mut all: Vec<_> = paths.iter().flat_map(both).flatten().collect();
+    all.dedup();
+    all
 }
 
 /// The skill store of a configuration. Its directory need not exist yet.

@@ -35,7 +35,7 @@ impl fmt::Display for Recovery {
             write!(f, ", {} {} lost", self.lost, sessions(self.lost))?;
         }
         if self.rebuilt {
-            f.write_str(", the ledger rebuilt from what runs")?;
+            f.write_str(", ledger rebuilt from the running boxes")?;
         }
         Ok(())
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_counts_in_words() {
+    fn the_recovery_report_has_singular_and_plural_forms() {
         let mut recovery = Recovery {
             adopted: 1,
             ..Recovery::default()
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(recovery.to_string(), "1 session adopted");
         recovery.lost = 2;
         recovery.rebuilt = true;
-        let text = "1 session adopted, 2 sessions lost, the ledger rebuilt from what runs";
+        let text = "1 session adopted, 2 sessions lost, ledger rebuilt from the running boxes";
         assert_eq!(recovery.to_string(), text);
     }
 }

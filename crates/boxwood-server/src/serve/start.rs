@@ -19,7 +19,8 @@ pub struct Start {
     pub(crate) lock: Arc<StateLock>,
     pub(crate) sockets: Chosen,
     pub(crate) notify: Notify,
-    followed: Option<u32>,
+    /// The pid of the previous daemon, if this one took over from it.
+    pub(crate) followed: Option<u32>,
 }
 
 /// Keeps the state directory locked. The backend holds one until its last box is closed.
@@ -78,11 +79,6 @@ impl Start {
             notify,
             followed: None,
         })
-    }
-
-    /// The pid of the previous daemon, if this one took over from it.
-    pub fn followed(&self) -> Option<u32> {
-        self.followed
     }
 
     pub fn claim(&self) -> Claim {

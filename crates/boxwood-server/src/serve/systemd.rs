@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_hears_of_every_moment() {
+    fn the_service_manager_receives_every_state() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("bind");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abstract_name_is_an_address_too() {
+    fn the_notification_socket_may_have_an_abstract_name() {
         let name = format!("boxwood-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let manager = UnixDatagram::bind_addr(&address).expect("bind");

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_wants_warm_boxes_gets_those_its_callers_ask_for() {
+    fn prewarmed_boxes_match_requests_that_name_only_the_profile() {
         let rules = rules("[team]\nwarm = 3\nmemory_mb = 100\n[other]\nmemory_mb = 200");
         let specs = pool_specs(&rules);
         let [spec] = specs.as_slice() else {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_may_freeze_sooner_or_never() {
+    fn a_profile_overrides_the_freeze_delay() {
         let rules = rules("[soon]\nfreeze_after_sec = 5\n[never]\nfreeze_after_sec = 0\n[usual]");
         let after = freeze_after(&rules);
         assert_eq!(after["soon"], Duration::from_secs(5));

@@ -25,7 +25,7 @@ fn addresses(sockets: &[Socket]) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn a_dead_daemons_socket_is_replaced_and_a_living_ones_is_not() {
+fn only_the_socket_file_of_a_stopped_daemon_is_replaced() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let path = dir.path().join("boxwood.sock");
     drop(UnixListener::bind(&path).expect("bind"));
@@ -40,7 +40,7 @@ fn a_dead_daemons_socket_is_replaced_and_a_living_ones_is_not() {
 }
 
 #[test]
-fn what_does_not_listen_is_refused_by_name() {
+fn an_unusable_activated_socket_is_refused_with_its_name() {
     let check = |descriptor: OwnedFd, why: &str| {
         let error = activated(descriptor).expect_err("refused").to_string();
         assert!(error.contains("`http`") && error.contains(why), "{error}");
@@ -56,7 +56,7 @@ fn what_does_not_listen_is_refused_by_name() {
 }
 
 #[test]
-fn a_service_managers_sockets_take_the_place_of_ours() {
+fn sockets_of_the_service_manager_replace_configured_ones() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let config = config("127.0.0.1:0", dir.path());
     let path = dir.path().join("given.sock");
@@ -77,7 +77,7 @@ fn a_service_managers_sockets_take_the_place_of_ours() {
 }
 
 #[test]
-fn a_predecessors_sockets_are_used_where_the_configuration_asks_for_them() {
+fn sockets_of_the_previous_daemon_are_used_if_they_are_configured() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let config_before = config("127.0.0.1:0", dir.path());
     let before = choose(&config_before, Vec::new()).expect("bound");

@@ -12,7 +12,7 @@ use rustix::net::connect;
 use super::VERSION;
 use super::wire::{self, Confirm, Request, Response, SocketPath};
 use crate::listen::sockets::{Maker, Socket, SocketError};
-use crate::state_dir::{StateDirError, StateLock};
+use crate::state_dir::{StateDirError, StateLock, pid_suffix};
 
 /// The running daemon may itself still be starting.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -46,10 +46,6 @@ pub enum TakeoverError {
     NotExited { pid: u32, waited_sec: u64 },
     #[error("the daemon handed over an unusable socket")]
     Socket(#[from] SocketError),
-}
-
-fn pid_suffix(pid: Option<u32>) -> String {
-    pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
 impl TakeoverError {
@@ -117,7 +113,7 @@ fn request_within(state_dir: &Path, timeout: Duration) -> Result<Takeover, Takeo
     loop {
         let holder = match StateLock::take(state_dir) {
             Ok(lock) => return Ok(Takeover::NotRunning(lock)),
-            Err(StateDirError::InUse { pid, .. }) => pid.and_then(|pid| pid.parse().ok()),
+            Err(StateDirError::InUse { pid, .. }) => pid,
             Err(error) => return Err(error.into()),
         };
         // The daemon may be starting, or handing over to another successor. Retry.
@@ -155,18 +151,14 @@ fn exchange(state_dir: &Path, until: Instant) -> io::Result<Result<Takeover, Tak
     wire::send(&connection, &Request { version: VERSION }, &[])?;
     wait_readable(&connection, until)?;
     let (response, descriptors): (Response, _) = wire::receive(&connection)?;
-    if let Some(why) = response.refused {
+    let is_understood = response.version == VERSION && response.sockets.len() == descriptors.len();
+    let mismatch = || "its response does not match this version of the protocol".to_owned();
+    let refusal = response.refused;
+    if let Some(why) = refusal.or_else(|| (!is_understood).then(mismatch)) {
         return Ok(Err(TakeoverError::Refused {
             state_dir: state_dir.to_owned(),
             pid: response.pid,
             why,
-        }));
-    }
-    if response.version != VERSION || response.sockets.len() != descriptors.len() {
-        return Ok(Err(TakeoverError::Refused {
-            state_dir: state_dir.to_owned(),
-            pid: response.pid,
-            why: "its response does not match this version of the protocol".to_owned(),
         }));
     }
     let sockets = descriptors.into_iter().zip(response.sockets);
@@ -280,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_successor_that_gives_up_changes_nothing() {
+    async fn a_cancelled_takeover_has_no_effect() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let _lock = StateLock::take(dir.path()).expect("free");
         let listener =
