@@ -1,7 +1,6 @@
 //! The registry of all hosted servers and the entry point of hosting.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,8 +45,8 @@ pub struct Hosting {
 pub(super) struct Inner {
     pub(super) context: Arc<HostContext>,
     pub(super) handles: Mutex<BTreeMap<McpServerName, ServerHandle>>,
-    /// Servers that are being added. Changed only with `handles` locked.
-    pub(super) pending: AtomicUsize,
+    /// Held while a new server is stored, so that the limit on servers is kept.
+    pub(super) adding: tokio::sync::Mutex<()>,
     /// Held while a server is added, updated or removed.
     pub(super) changing: Locks,
     pub(super) changes: watch::Sender<u64>,
@@ -72,7 +71,7 @@ impl Hosting {
             inner: Arc::new(Inner {
                 context,
                 handles: Mutex::default(),
-                pending: AtomicUsize::default(),
+                adding: tokio::sync::Mutex::default(),
                 changing: Locks::default(),
                 changes: watch::Sender::new(0),
                 closing: CancellationToken::new(),
@@ -138,10 +137,6 @@ impl Hosting {
             .collect()
     }
 
-    pub fn names(&self) -> Vec<McpServerName> {
-        self.handles().keys().cloned().collect()
-    }
-
     pub(crate) fn enabled_names(&self) -> Vec<McpServerName> {
         let handles = self.handles();
         let enabled = handles
@@ -188,7 +183,8 @@ impl Hosting {
 
     pub async fn logs(&self, name: &McpServerName) -> Result<McpLogs, HostingError> {
         let state = self.handle(name)?.state;
-        let now = handshake::stderr(&self.inner.context, &state.session, &state.secrets()).await;
+        let (context, main) = (&self.inner.context, ids::main_process());
+        let now = handshake::stderr(context, &state.session, &main, &state.secrets()).await;
         let mut stderr = state.all_stderr(now.unwrap_or_default());
         if let RunState::Connected(live) = state.run_state() {
             let children = live.children.stderr().await;
@@ -294,6 +290,7 @@ impl Hosting {
             live: None,
             ran_as: state.spec(),
             unavailable_count: 0,
+            connection_lost_at: None,
         };
         let handle = ServerHandle { state, commands };
         self.handles()

@@ -5,7 +5,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use boxwood_agent::Running;
@@ -42,8 +41,6 @@ pub(crate) struct Install<'a> {
     /// Key of the cache entry. Equal keys mean equal installs.
     pub(crate) key: &'a str,
     pub(crate) progress_log: &'a ProgressLog,
-    /// Set once the installer has written a line.
-    pub(crate) has_shown: AtomicBool,
 }
 
 /// Whether an existing install may be used.
@@ -145,7 +142,8 @@ impl Install<'_> {
         let of_install = |notice| format!("for the install: {notice}");
         self.progress_log
             .notice(made.notices.into_iter().map(of_install));
-        self.progress_log.enter(McpPhase::DepInstall, None);
+        let what = Some(self.plan.what.clone());
+        self.progress_log.enter(McpPhase::DepInstall, what);
         self.progress_log.begin_install();
         let script = SpecRequest {
             cmd: self.plan.script.clone(),
@@ -235,11 +233,7 @@ impl Install<'_> {
         Err(failure(&exit, &log))
     }
 
-    /// Most scripts find nothing to install and write nothing, so the detail is set with the first line.
     fn show(&self, kept: &mut Tail, line: &str) {
-        if !self.has_shown.swap(true, Ordering::Relaxed) {
-            self.progress_log.detail(&self.plan.what);
-        }
         kept.push(line);
         self.progress_log.output(line);
     }

@@ -44,7 +44,9 @@ impl Drop for CacheRef {
         }
         drop(uses);
         if self.remove_on_drop {
-            self.context.spawn_drop_install(self.key.clone());
+            let (context, name) = (Arc::clone(&self.context), self.key.clone());
+            self.context
+                .spawn(async move { context.drop_install(name).await });
         }
     }
 }
@@ -58,12 +60,6 @@ impl HostContext {
             key: name.to_owned(),
             remove_on_drop: false,
         }
-    }
-
-    /// Removes an install that its server no longer uses. The periodic cleanup removes one that others still use.
-    pub(crate) fn spawn_drop_install(self: &Arc<Self>, name: String) {
-        let context = Arc::clone(self);
-        self.spawn(async move { context.drop_install(name).await });
     }
 
     /// Removes an install without references that no stored server used at its last run.

@@ -154,7 +154,7 @@ impl ChildProcesses {
             Ok(opened) => opened,
             Err(fault) => {
                 let (context, session) = (&self.context, &self.session);
-                let fault = handshake::with_stderr_of(&slot.process, context, session, fault).await;
+                let fault = handshake::with_stderr(context, session, &slot.process, fault).await;
                 return Err(fault.redacted(&self.secrets).into());
             }
         };
@@ -271,7 +271,7 @@ impl ChildProcesses {
         };
         let (context, session, secrets) = (&self.context, &self.session, &self.secrets);
         let stderr = processes.iter().map(async |process| {
-            let text = handshake::stderr_of(process, context, session, secrets).await;
+            let text = handshake::stderr(context, session, process, secrets).await;
             stderr_section(process, &text.unwrap_or_default())
         });
         let stderr = join_all(stderr).await.concat();
@@ -345,7 +345,7 @@ impl ChildProcesses {
         let (secrets, ended) = (Arc::clone(&self.secrets), Arc::clone(&self.ended_stderr));
         self.context.spawn(async move {
             // Keep the output for `logs`.
-            let text = handshake::stderr_of(&process, &context, &session, &secrets).await;
+            let text = handshake::stderr(&context, &session, &process, &secrets).await;
             ended.keep(&process, &text.unwrap_or_default());
             stop(&context, &session, &process).await;
         });

@@ -1,29 +1,28 @@
 //! Watches a connected server: exit, hangs, idle time and commands.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::{McpPhase, ProcessId};
+use boxwood_api::McpPhase;
 use tokio::time::Instant;
 
 use super::fault::Fault;
+use super::health;
 use super::run_record::{RunRecord, fingerprint};
 use super::start::Started;
 use super::state::{RunState, ServerState, StopCause};
 use super::{Activity, Step, Supervisor};
-use super::{adopt, health};
-use crate::hosting::context::{HostContext, blocking};
+use crate::hosting::boxes::ids;
+use crate::hosting::context::blocking;
 use crate::hosting::process::handshake;
 use crate::hosting::process::server::RunningServer;
 use crate::hosting::process::tools;
 use crate::hosting::process::tools::ListError;
 use crate::wire::{CallError, CloseReason, Inbound, InboundEvent};
 
-/// Reattachments within `REATTACHED_WITHIN` before the server counts as failed.
-const MAX_REATTACHED: usize = 5;
-const REATTACHED_WITHIN: Duration = Duration::from_mins(1);
+/// A connection that is lost again within this time counts as a failure of the server.
+const BETWEEN_LOSSES: Duration = Duration::from_mins(1);
 const TO_LIST_TOOLS: Duration = Duration::from_mins(1);
 /// Minimum interval between two `tools/list` requests.
 const BETWEEN_LISTS: Duration = Duration::from_secs(1);
@@ -35,56 +34,41 @@ enum News {
     Over(Step),
 }
 
-/// `left` contains the other processes of an adopted server.
-pub(crate) async fn attend(
-    supervisor: &mut Supervisor,
-    started: Started,
-    left: Option<Vec<ProcessId>>,
-) -> Step {
+pub(crate) async fn attend(supervisor: &mut Supervisor, started: Started) -> Step {
     let state = Arc::clone(&supervisor.state);
     let context = Arc::clone(&supervisor.context);
     remember(supervisor, &started).await;
-    let incarnation = started.incarnation;
-    let is_adopted = left.is_some();
-    let (running, mut inbound) =
-        started.into_running(&context, &state, &supervisor.ran_as, is_adopted);
-    running.children.stop_leftover(left.unwrap_or_default());
-    let mut live = Arc::new(running);
+    let (running, inbound) = started.into_running(&context, &state, &supervisor.ran_as);
+    let live = Arc::new(running);
     supervisor.unavailable_count = 0;
     supervisor.retry.connected(Instant::now());
     state.has_box(true);
     state.touch();
     let name = &state.name;
     tracing::info!(%name, "hosted MCP server connected");
-    let mut attached: VecDeque<Instant> = VecDeque::new();
-    loop {
-        supervisor.live = Some(Arc::clone(&live));
-        state.becomes(RunState::Connected(Arc::clone(&live)));
-        let ended = match watch(supervisor, &live, inbound).await {
-            News::Ended(ended) => ended,
-            News::Broken(fault) => return broken(supervisor, fault).await,
-            News::Unused => return fall_asleep(supervisor).await,
-            News::Over(step) => return step,
-        };
-        // The process may still be running with only the connection lost.
-        let again = reattached(&context, &state, incarnation, &live, &ended);
-        (live, inbound) = match supervisor.run_or_command(again).await {
-            Ok(Some(again)) => again,
-            Ok(None) => {
-                return broken(
-                    supervisor,
-                    handshake::connection_ended(McpPhase::Runtime, &ended),
-                )
-                .await;
-            }
-            Err(step) => return step,
-        };
-        attached.retain(|at| at.elapsed() < REATTACHED_WITHIN);
-        attached.push_back(Instant::now());
-        if attached.len() > MAX_REATTACHED {
-            let message = "the connection to the server was lost repeatedly";
-            return broken(supervisor, Fault::new(McpPhase::Runtime, message)).await;
+    supervisor.live = Some(Arc::clone(&live));
+    state.becomes(RunState::Connected(Arc::clone(&live)));
+    match watch(supervisor, &live, inbound).await {
+        News::Ended(ended) if is_lost(&ended) && supervisor.may_reattach() => Step::Adopt,
+        News::Ended(ended) => {
+            let fault = handshake::connection_ended(McpPhase::Runtime, &ended);
+            broken(supervisor, fault).await
         }
+        News::Broken(fault) => broken(supervisor, fault).await,
+        News::Unused => fall_asleep(supervisor).await,
+        News::Over(step) => step,
+    }
+}
+
+/// Returns true if the process may still be running.
+fn is_lost(ended: &CloseReason) -> bool {
+    matches!(ended, CloseReason::OutputClosed | CloseReason::Detached)
+}
+
+impl Supervisor {
+    fn may_reattach(&mut self) -> bool {
+        let before = self.connection_lost_at.replace(Instant::now());
+        before.is_none_or(|before| before.elapsed() >= BETWEEN_LOSSES)
     }
 }
 
@@ -172,8 +156,8 @@ async fn follow_tools(
 async fn broken(supervisor: &mut Supervisor, fault: Fault) -> Step {
     // Calls wait for the next start from here on.
     supervisor.state.becomes(RunState::Queued);
-    let session = supervisor.state.session.clone();
-    let fault = handshake::with_stderr(&supervisor.context, &session, fault).await;
+    let (session, main) = (&supervisor.state.session, ids::main_process());
+    let fault = handshake::with_stderr(&supervisor.context, session, &main, fault).await;
     supervisor.failed(fault).await
 }
 
@@ -186,31 +170,6 @@ async fn fall_asleep(supervisor: &mut Supervisor) -> Step {
         tracing::warn!(%name, %error, "failed to remove the box of an idle server");
     }
     Step::Inactive
-}
-
-/// Reconnects to the same process if it is still running.
-async fn reattached(
-    context: &Arc<HostContext>,
-    state: &Arc<ServerState>,
-    incarnation: u64,
-    live: &Arc<RunningServer>,
-    ended: &CloseReason,
-) -> Option<(Arc<RunningServer>, Inbound)> {
-    if !matches!(ended, CloseReason::OutputClosed | CloseReason::Detached) {
-        return None;
-    }
-    let again = adopt::attach(context, state, incarnation).await?;
-    let live = Arc::new(RunningServer {
-        connection: again.connection,
-        handshake: Arc::clone(&live.handshake),
-        children: Arc::clone(&live.children),
-        install: live
-            .install
-            .as_ref()
-            .map(|used| context.use_install(&used.key)),
-        is_adopted: true,
-    });
-    Some((live, again.inbound))
 }
 
 /// Stores what the next daemon needs to adopt the server. Without it the server is restarted.
@@ -226,23 +185,12 @@ async fn remember(supervisor: &Supervisor, started: &Started) {
         notices: state.progress_log.notices(),
     };
     let (held, name) = (Arc::clone(context), state.name.clone());
-    let before = blocking(move || {
-        let before = held.run_record(&name);
-        held.store
-            .put_run_record(&name, &record)
-            .map_err(std::io::Error::other)?;
-        Ok((before, record.cache_key))
+    let stored = blocking(move || {
+        let stored = held.store.put_run_record(&name, &record);
+        stored.map_err(std::io::Error::other)
     });
-    match before.await {
-        Ok((Some(before), now)) if before.cache_key != now => {
-            if let Some(old) = before.cache_key {
-                context.spawn_drop_install(old);
-            }
-        }
-        Ok(_) => {}
-        Err(error) => {
-            let name = &state.name;
-            tracing::warn!(%name, %error, "failed to store the run record of a server");
-        }
+    if let Err(error) = stored.await {
+        let name = &state.name;
+        tracing::warn!(%name, %error, "failed to store the run record of a server");
     }
 }

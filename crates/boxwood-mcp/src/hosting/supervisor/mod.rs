@@ -25,7 +25,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::adopt::Adopted;
 use self::fault::Fault;
 use self::handle::{Command, Reply, done};
 use self::retry::{GiveUpReason, Next, Retry};
@@ -35,18 +34,18 @@ use self::state::{RunState, ServerState, StopCause};
 use super::BoxAvailability;
 use super::HostingError;
 use super::boxes::box_spec::BoxLifetime;
+use super::boxes::ids;
 use super::cache::install::Reuse;
-use super::context::{HostContext, blocking};
+use super::context::HostContext;
 use super::process::handshake;
 use super::process::server::RunningServer;
 
 /// The next state of the supervisor.
 pub(crate) enum Step {
-    /// The server may still be running from an earlier daemon.
+    /// The server may still be running: from an earlier daemon, or after a lost connection.
     Adopt,
     Start,
     Connected(Box<Started>),
-    Adopted(Box<Adopted>),
     Backoff(Instant),
     AwaitBoxes,
     /// An unwanted box may exist.
@@ -77,6 +76,7 @@ pub(crate) struct Supervisor {
     pub(crate) ran_as: Arc<McpServerSpec>,
     /// Consecutive starts without available boxes.
     pub(crate) unavailable_count: u32,
+    pub(crate) connection_lost_at: Option<Instant>,
 }
 
 impl Supervisor {
@@ -86,11 +86,7 @@ impl Supervisor {
             step = match step {
                 Step::Adopt => self.adopt().await,
                 Step::Start => self.start().await,
-                Step::Connected(started) => connected::attend(&mut self, *started, None).await,
-                Step::Adopted(taken) => {
-                    let Adopted { started, left } = *taken;
-                    connected::attend(&mut self, started, Some(left)).await
-                }
+                Step::Connected(started) => connected::attend(&mut self, *started).await,
                 Step::Backoff(until) => self.pause(until).await,
                 Step::AwaitBoxes => self.await_boxes().await,
                 Step::RemoveBox => {
@@ -115,6 +111,9 @@ impl Supervisor {
 
     async fn adopt(&mut self) -> Step {
         self.state.becomes(RunState::Connecting);
+        if let Some(live) = self.live.take() {
+            live.close();
+        }
         let spec = self.use_current_definition();
         let (context, state) = (Arc::clone(&self.context), Arc::clone(&self.state));
         let adopting = async move {
@@ -132,8 +131,8 @@ impl Supervisor {
             Ok(adopt::adopt(&context, &state, &spec).await)
         };
         match self.run_or_command(adopting).await {
-            Ok(Ok(Some(taken))) => Step::Adopted(Box::new(taken)),
-            Ok(Ok(None)) => Step::Start,
+            Ok(Ok(Some(started))) => Step::Connected(Box::new(started)),
+            Ok(Ok(None)) => self.cleared().await,
             Ok(Err(fault)) => self.failed(fault).await,
             Err(step) => step,
         }
@@ -350,7 +349,8 @@ impl Supervisor {
         }
         let (context, state) = (&self.context, &self.state);
         let secrets = state.secrets();
-        if let Some(text) = handshake::stderr(context, &state.session, &secrets).await {
+        let main = ids::main_process();
+        if let Some(text) = handshake::stderr(context, &state.session, &main, &secrets).await {
             state.keep_stderr(text);
         }
         context.delete_box(&state.session).await?;
@@ -490,20 +490,15 @@ pub(crate) async fn forget(
     context: &Arc<HostContext>,
     state: &ServerState,
 ) -> Result<(), HostingError> {
-    let (held, name) = (Arc::clone(context), state.name.clone());
-    let run = blocking(move || {
-        let run = held.run_record(&name);
-        held.store.remove(&name).map_err(std::io::Error::other)?;
-        Ok(run)
-    });
-    let run = run.await.map_err(|source| HostingError::Storage {
-        doing: "removing an MCP server",
-        source,
-    })?;
-    if let Some(key) = run.and_then(|run| run.cache_key) {
-        context.spawn_drop_install(key);
+    let (context, name) = (Arc::clone(context), state.name.clone());
+    let removed = tokio::task::spawn_blocking(move || context.store.remove(&name));
+    match removed.await {
+        Ok(removed) => removed.map(drop),
+        Err(error) => Err(HostingError::Storage {
+            doing: "removing an MCP server",
+            source: std::io::Error::other(error),
+        }),
     }
-    Ok(())
 }
 
 /// Removes a server whose supervisor has ended.

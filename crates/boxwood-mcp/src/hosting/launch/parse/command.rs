@@ -89,7 +89,8 @@ const SCRIPTS: [&str; 9] = ["py", "js", "mjs", "cjs", "jsx", "ts", "mts", "cts",
 /// Strips `cmd /c` and `env A=B`.
 fn unwrapped<'a>(words: &'a [String], env: &mut BTreeMap<String, String>) -> Option<&'a [String]> {
     let (command, rest) = words.split_first()?;
-    match program_name(command).as_str() {
+    let name = program_name(command);
+    match name.rsplit('\\').next().unwrap_or(&name) {
         "cmd" if rest.first()?.eq_ignore_ascii_case("/c") => rest.get(1..),
         "env" if !rest.first()?.starts_with('-') => {
             let set = rest.iter().take_while(|word| word.contains('=')).count();
@@ -137,7 +138,7 @@ fn launcher(command: &str, args: &[String]) -> Result<Launcher, LaunchError> {
         _ if is_python(&name) => {
             let mut run = ProjectRun::of(Target::Python, args);
             run.how.python = python_version(&name);
-            run.interpreter = (name == "python3").then_some("python3");
+            run.is_python3 = name == "python3";
             Launcher::Project(run)
         }
         _ => Launcher::Plain {
@@ -222,6 +223,7 @@ mod tests {
             "uvx.exe mcp-server-time",
             "uv tool run mcp-server-time",
             "cmd /c uvx mcp-server-time",
+            "C:\\Windows\\cmd.exe /C uvx mcp-server-time",
             "env A=1 uvx mcp-server-time",
         ] {
             assert!(matches!(launcher(line), Launcher::PythonTool(_)), "{line}");

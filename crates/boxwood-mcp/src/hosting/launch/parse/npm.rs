@@ -18,23 +18,12 @@ pub(crate) struct NodeTool {
 
 const NPX: OptionSet = OptionSet {
     launcher: "npx",
-    flags: &[&[
-        "-y",
-        "--yes",
-        "-q",
-        "--quiet",
-        "--silent",
-        "--verbose",
-        "--ignore-existing",
-        "--prefer-online",
-        "--prefer-offline",
-        "--legacy-peer-deps",
-        "--force",
-        "--no-audit",
-        "--no-fund",
-        "--ignore-scripts",
-    ]],
-    valued: &[&["-p", "--package", "--registry", "--cache", "--loglevel"]],
+    flags: &[
+        "-y --yes -q --quiet --silent --verbose --no-audit --no-fund",
+        "--ignore-existing --prefer-online --prefer-offline",
+        "--legacy-peer-deps --force --ignore-scripts",
+    ],
+    valued: &["-p --package --registry --cache --loglevel"],
 };
 
 pub(crate) fn npx(args: &[String]) -> Result<NodeTool, LaunchError> {

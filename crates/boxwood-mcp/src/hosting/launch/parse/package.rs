@@ -4,8 +4,6 @@ use crate::hosting::launch::LaunchError;
 
 /// In bytes.
 const LONGEST: usize = 1024;
-/// Additional packages.
-pub(crate) const MOST_EXTRA: usize = 64;
 
 /// Converts a package of `uvx` or `pipx run` to a requirement for pip and uv.
 pub(crate) fn requirement(word: &str) -> Result<String, LaunchError> {

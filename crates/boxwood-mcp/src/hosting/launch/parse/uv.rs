@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::command::Launcher;
-use super::options::OptionSet;
+use super::options::{OptionSet, contains};
 use super::package::{plain, python_name, requirement};
 use crate::hosting::launch::LaunchError;
 
@@ -47,8 +47,8 @@ pub(crate) struct ProjectRun {
     pub(crate) by_lock: Vec<String>,
     /// The option that requires a lock file.
     pub(crate) needs_lock: Option<String>,
-    /// Set for `python3`, which every box with Python has, so that it needs no lookup.
-    pub(crate) interpreter: Option<&'static str>,
+    /// True for `python3`, which every box with Python has, so that it needs no lookup.
+    pub(crate) is_python3: bool,
     /// Working directory.
     pub(crate) directory: Option<String>,
     pub(crate) project: Option<String>,
@@ -64,7 +64,7 @@ impl ProjectRun {
             extras: Vec::new(),
             by_lock: Vec::new(),
             needs_lock: None,
-            interpreter: None,
+            is_python3: false,
             directory: None,
             project: None,
             has_project: true,
@@ -72,60 +72,13 @@ impl ProjectRun {
     }
 }
 
-const FLAGS: &[&str] = &[
-    "-q",
-    "--quiet",
-    "-v",
-    "--verbose",
-    "-n",
-    "--no-cache",
-    "--native-tls",
-    "--no-progress",
-    "--isolated",
-    "--refresh",
-    "--reinstall",
-    "-U",
-    "--upgrade",
-];
-const VALUED: &[&str] = &[
-    "-p",
-    "--python",
-    "-w",
-    "--with",
-    "--with-editable",
-    "--with-requirements",
-    "--cache-dir",
-    "--directory",
-    "--project",
-];
+const FLAGS: &str = "-q --quiet -v --verbose -n --no-cache --native-tls --no-progress --isolated \
+     --refresh --reinstall -U --upgrade";
+const VALUED: &str = "-p --python -w --with --with-editable --with-requirements --cache-dir --directory \
+     --project";
 /// Passed on unchanged.
-const INSTALL: &[&str] = &[
-    "--index",
-    "--default-index",
-    "-i",
-    "--index-url",
-    "--extra-index-url",
-    "-f",
-    "--find-links",
-    "--prerelease",
-    "--resolution",
-    "--exclude-newer",
-    "--index-strategy",
-];
-const RUN_FLAGS: &[&str] = &[
-    "--no-project",
-    "--no-sync",
-    "--frozen",
-    "--locked",
-    "--no-dev",
-    "--dev",
-    "--all-extras",
-    "-s",
-    "--script",
-    "-m",
-    "--module",
-];
-const RUN_VALUED: &[&str] = &["--extra", "--group", "--package"];
+const INSTALL: &str = "--index --default-index -i --index-url --extra-index-url -f --find-links \
+     --prerelease --resolution --exclude-newer --index-strategy";
 
 const UV: OptionSet = OptionSet {
     launcher: "uv",
@@ -135,15 +88,19 @@ const UV: OptionSet = OptionSet {
 const UVX: OptionSet = OptionSet {
     launcher: "uvx",
     flags: &[FLAGS],
-    valued: &[VALUED, INSTALL, &["--from"]],
+    valued: &[VALUED, INSTALL, "--from"],
 };
 const UV_RUN: OptionSet = OptionSet {
     launcher: "uv run",
-    flags: &[FLAGS, RUN_FLAGS],
-    valued: &[VALUED, INSTALL, RUN_VALUED],
+    flags: &[
+        FLAGS,
+        "--no-project --no-sync --frozen --locked --no-dev --dev --all-extras",
+        "-s --script -m --module",
+    ],
+    valued: &[VALUED, INSTALL, "--extra --group --package"],
 };
 /// Options that select parts of a project.
-const BY_LOCK: [&str; 4] = ["--all-extras", "--group", "--dev", "--package"];
+const BY_LOCK: &str = "--all-extras --group --dev --package";
 
 pub(crate) fn uv(args: &[String]) -> Result<Launcher, LaunchError> {
     let before = UV.read(args)?;
@@ -214,7 +171,7 @@ fn uv_run(before: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> 
     };
     let by_lock: Vec<_> = options
         .iter()
-        .filter(|(name, _)| BY_LOCK.contains(&name.as_str()))
+        .filter(|(name, _)| contains(&[BY_LOCK], name))
         .map(|(name, value)| match value {
             Some(value) => format!("{name}={value}"),
             None => name.clone(),
@@ -267,7 +224,7 @@ fn install(options: &Options) -> Result<PythonInstall, LaunchError> {
             "--with-editable" => how.with.extend(["-e".to_owned(), plain(value)?]),
             "--with-requirements" => how.with.extend(["-r".to_owned(), plain(value)?]),
             "-p" | "--python" => how.python = Some(plain(value)?),
-            option if INSTALL.contains(&option) => {
+            option if contains(&[INSTALL], option) => {
                 how.options.extend([name.clone(), plain(value)?]);
             }
             _ => {}
