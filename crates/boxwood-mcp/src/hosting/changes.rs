@@ -12,6 +12,7 @@ use boxwood_api::{
 use jiff::Timestamp;
 
 use super::HostingError;
+use super::context::storing;
 use super::definitions::import::read_document;
 use super::definitions::store::Stored;
 use super::definitions::validate::check;
@@ -37,13 +38,10 @@ impl Hosting {
     pub async fn import(&self, request: ImportMcpRequest) -> Result<ImportedMcp, HostingError> {
         let replace = request.replace;
         // Parsing a large document blocks.
-        let read = tokio::task::spawn_blocking(move || read_document(&request));
-        let (specs, mut imported) = read.await.unwrap_or_else(|error| {
-            Err(HostingError::Storage {
-                doing: "reading the imported document",
-                source: std::io::Error::other(error),
-            })
-        })?;
+        let read = storing("reading the imported document", move || {
+            read_document(&request)
+        });
+        let (specs, mut imported) = read.await?;
         for spec in specs {
             let name = spec.name.clone();
             let was_there = self.handle(&name).is_ok();
@@ -164,12 +162,7 @@ impl Hosting {
 
     async fn put(&self, spec: McpServerSpec) -> Result<Stored, HostingError> {
         let context = Arc::clone(&self.inner.context);
-        let put = tokio::task::spawn_blocking(move || context.store.put(&spec, Timestamp::now()));
-        put.await.unwrap_or_else(|error| {
-            Err(HostingError::Storage {
-                doing: "storing an MCP server",
-                source: std::io::Error::other(error),
-            })
-        })
+        let put = move || context.store.put(&spec, Timestamp::now());
+        storing("storing an MCP server", put).await
     }
 }

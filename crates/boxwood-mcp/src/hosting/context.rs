@@ -110,6 +110,18 @@ impl HostContext {
     }
 }
 
+/// Changes the store off the async threads.
+pub(crate) async fn storing<T: Send + 'static>(
+    doing: &'static str,
+    work: impl FnOnce() -> Result<T, HostingError> + Send + 'static,
+) -> Result<T, HostingError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| {
+        let source = io::Error::other(error);
+        Err(HostingError::Storage { doing, source })
+    })
+}
+
 /// Runs file system work off the async threads.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

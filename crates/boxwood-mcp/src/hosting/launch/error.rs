@@ -39,8 +39,8 @@ pub(crate) enum LaunchError {
     Manifest { path: PathBuf, source: io::Error },
     #[error("{} does not parse: {message}", path.display())]
     BadManifest { path: PathBuf, message: String },
-    #[error("`{option}` requires a lock file, and {} has no uv.lock", path.display())]
-    NoLock { option: String, path: PathBuf },
+    #[error("`--locked` and `--frozen` require a lock file, and {} has no uv.lock", path.display())]
+    NoLock { path: PathBuf },
     #[error("the packages of the virtual environment {} are not listed anywhere", path.display())]
     NoManifest { path: PathBuf },
     #[error("{} has more than {limit}", path.display())]
@@ -74,8 +74,8 @@ impl LaunchError {
             Self::TooBroad { .. } => {
                 "set box.host_path to the directory of the server, or set box.host_path_mode to `none`".to_owned()
             }
-            Self::NoLock { option, .. } => {
-                format!("run `uv lock` there, or start the server without `{option}`")
+            Self::NoLock { .. } => {
+                "run `uv lock` there, or start the server without these options".to_owned()
             }
             Self::NoManifest { .. } => {
                 "list them in a requirements.txt beside it (`pip freeze`) or in `with`; start a server without packages with `python3`".to_owned()

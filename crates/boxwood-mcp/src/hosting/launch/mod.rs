@@ -117,9 +117,8 @@ pub(crate) fn plan(spec: &McpServerSpec, tools: &str) -> Result<LaunchPlan, Laun
     let resolved = match &parsed.launcher {
         Launcher::PythonTool(tool) => python::tool(tool, &context)?,
         Launcher::Project(run) => python::run(run, &parsed, &context)?,
-        Launcher::NodeTool(tool) => node::tool(tool, &parsed, &context)?,
-        Launcher::Node { args } => node::run("node", args, &parsed, &context)?,
-        Launcher::Npm { args } => node::run("npm", args, &parsed, &context)?,
+        Launcher::NodeTool(tool) => node::tool(tool, &context)?,
+        Launcher::NodeRun { program, args } => node::run(program, args, &parsed, &context)?,
         Launcher::Plain { command, args } => as_written(command, args, &context)?,
     };
     let cwd = match (&resolved.cwd, &spec.cwd) {

@@ -14,7 +14,7 @@ use super::start::Started;
 use super::state::{RunState, ServerState, StopCause};
 use super::{Activity, Step, Supervisor};
 use crate::hosting::boxes::ids;
-use crate::hosting::context::blocking;
+use crate::hosting::context::storing;
 use crate::hosting::process::handshake;
 use crate::hosting::process::server::RunningServer;
 use crate::hosting::process::tools;
@@ -76,10 +76,12 @@ async fn watch(supervisor: &mut Supervisor, live: &Arc<RunningServer>, inbound: 
     let state = Arc::clone(&supervisor.state);
     let context = Arc::clone(&supervisor.context);
     let mut ended = Box::pin(live.connection.ended());
-    let mut broken = Box::pin(health::broken(
-        health::Watched::main(live),
-        &context.settings,
-    ));
+    let watched = health::Watched {
+        connection: &live.connection,
+        protocol: live.handshake.protocol,
+        has_answered: !live.is_adopted,
+    };
+    let mut broken = Box::pin(health::broken(watched, &context.settings));
     let mut unused = Box::pin(health::unused(&state, live));
     let mut minded = Box::pin(live.children.stop_idle());
     let mut followed = Box::pin(follow_tools(&state, live, inbound));
@@ -185,11 +187,8 @@ async fn remember(supervisor: &Supervisor, started: &Started) {
         notices: state.progress_log.notices(),
     };
     let (held, name) = (Arc::clone(context), state.name.clone());
-    let stored = blocking(move || {
-        let stored = held.store.put_run_record(&name, &record);
-        stored.map_err(std::io::Error::other)
-    });
-    if let Err(error) = stored.await {
+    let put = move || held.store.put_run_record(&name, &record);
+    if let Err(error) = storing("storing the run record of an MCP server", put).await {
         let name = &state.name;
         tracing::warn!(%name, %error, "failed to store the run record of a server");
     }

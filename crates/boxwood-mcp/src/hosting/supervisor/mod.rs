@@ -15,6 +15,7 @@ pub(crate) mod start;
 pub(crate) mod state;
 pub(crate) mod test_run;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,7 +37,7 @@ use super::HostingError;
 use super::boxes::box_spec::BoxLifetime;
 use super::boxes::ids;
 use super::cache::install::Reuse;
-use super::context::HostContext;
+use super::context::{HostContext, storing};
 use super::process::handshake;
 use super::process::server::RunningServer;
 
@@ -394,17 +395,39 @@ impl Supervisor {
         }
     }
 
-    async fn pause(&mut self, until: Instant) -> Step {
+    /// Executes commands until `work` is complete, or until a command leads to another step.
+    async fn commands_until<T>(
+        &mut self,
+        during: Activity,
+        work: impl Future<Output = T> + Send,
+    ) -> Result<T, Step> {
+        let mut work = Box::pin(work);
         loop {
             tokio::select! {
-                () = tokio::time::sleep_until(until) => return Step::Start,
+                done = &mut work => return Ok(done),
                 command = self.next_command() => match command {
-                    None => return Step::Exit,
-                    Some(command) => if let Some(step) = self.execute(command, Activity::Waiting).await {
-                        return step;
+                    None => return Err(Step::Exit),
+                    Some(command) => if let Some(step) = self.execute(command, during).await {
+                        return Err(step);
                     },
                 },
             }
+        }
+    }
+
+    async fn pause(&mut self, until: Instant) -> Step {
+        let pause = tokio::time::sleep_until(until);
+        match self.commands_until(Activity::Waiting, pause).await {
+            Ok(()) => Step::Start,
+            Err(step) => step,
+        }
+    }
+
+    async fn rest(&mut self) -> Step {
+        let forever = std::future::pending::<Infallible>();
+        match self.commands_until(Activity::Inactive, forever).await {
+            Ok(never) => match never {},
+            Err(step) => step,
         }
     }
 
@@ -413,32 +436,25 @@ impl Supervisor {
         // Back off if the runtime reports availability but starts keep failing.
         let rarely = 1 << self.unavailable_count.min(4);
         self.unavailable_count = self.unavailable_count.saturating_add(1);
-        let mut checks = tokio::time::interval(self.context.settings.await_boxes * rarely);
-        checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        checks.tick().await;
+        let (context, state) = (Arc::clone(&self.context), Arc::clone(&self.state));
+        let within = context.settings.await_boxes;
         loop {
-            tokio::select! {
-                _ = checks.tick() => {
-                    let spec = self.state.spec();
-                    let check = self.context.runtime.availability(&spec.settings);
-                    let within = self.context.settings.await_boxes;
-                    let Ok(availability) = tokio::time::timeout(within, check).await else {
-                        continue;
-                    };
-                    match boxes_unavailable(availability) {
-                        None => {
-                            self.reset_retries();
-                            return Step::Start;
-                        }
-                        Some(fault) => self.update_unavailable(fault),
+            let check = async {
+                tokio::time::sleep(within * rarely).await;
+                let spec = state.spec();
+                let check = context.runtime.availability(&spec.settings);
+                tokio::time::timeout(within, check).await
+            };
+            match self.commands_until(Activity::Inactive, check).await {
+                Ok(Ok(availability)) => match boxes_unavailable(availability) {
+                    None => {
+                        self.reset_retries();
+                        return Step::Start;
                     }
-                }
-                command = self.next_command() => match command {
-                    None => return Step::Exit,
-                    Some(command) => if let Some(step) = self.execute(command, Activity::Inactive).await {
-                        return step;
-                    },
+                    Some(fault) => self.update_unavailable(fault),
                 },
+                Ok(Err(_timed_out)) => {}
+                Err(step) => return step,
             }
         }
     }
@@ -449,17 +465,6 @@ impl Supervisor {
             !matches!(self.state.run_state(), RunState::Failed(known) if known == fault);
         if is_notification {
             self.state.becomes(RunState::Failed(fault));
-        }
-    }
-
-    async fn rest(&mut self) -> Step {
-        loop {
-            let Some(command) = self.next_command().await else {
-                return Step::Exit;
-            };
-            if let Some(step) = self.execute(command, Activity::Inactive).await {
-                return step;
-            }
         }
     }
 }
@@ -491,14 +496,8 @@ pub(crate) async fn forget(
     state: &ServerState,
 ) -> Result<(), HostingError> {
     let (context, name) = (Arc::clone(context), state.name.clone());
-    let removed = tokio::task::spawn_blocking(move || context.store.remove(&name));
-    match removed.await {
-        Ok(removed) => removed.map(drop),
-        Err(error) => Err(HostingError::Storage {
-            doing: "removing an MCP server",
-            source: std::io::Error::other(error),
-        }),
-    }
+    let remove = move || context.store.remove(&name);
+    storing("removing an MCP server", remove).await.map(drop)
 }
 
 /// Removes a server whose supervisor has ended.

@@ -75,7 +75,9 @@ pub(super) fn read(
             .into_iter()
             .map(|(name, value)| (name, fill(&value)))
             .collect(),
-        cwd: text(entry, "cwd")?.map(&mut fill),
+        cwd: field::<String>(entry, "cwd")?
+            .filter(|cwd| !cwd.is_empty())
+            .map(|cwd| fill(&cwd)),
         enabled: is_enabled(entry)?,
         settings: box_settings(entry, notices)?,
         tools: tools(entry, notices)?,
@@ -164,20 +166,23 @@ fn command_line(
     entry: &Map<String, Value>,
     notices: &mut Vec<String>,
 ) -> Result<(String, Vec<String>), String> {
+    let texts = |list: &[Value]| {
+        list.iter()
+            .map(plain)
+            .collect::<Option<Vec<_>>>()
+            .ok_or(ARGS)
+    };
     let mut args = match entry.get("args") {
         None | Some(Value::Null) => Vec::new(),
-        Some(Value::Array(list)) => list.iter().map(plain).collect::<Option<_>>().ok_or(ARGS)?,
+        Some(Value::Array(list)) => texts(list)?,
         Some(_) => return Err(ARGS.to_owned()),
     };
     let mut command = match entry.get("command") {
         Some(Value::String(command)) if !command.trim().is_empty() => command.clone(),
         // Some clients write the whole command line as a list.
-        Some(Value::Array(line)) => {
-            let line: Vec<String> = line.iter().map(plain).collect::<Option<_>>().ok_or(ARGS)?;
-            let mut line = line.into_iter();
-            let command = line.next().ok_or(NO_COMMAND)?;
-            args = line.chain(args).collect();
-            command
+        Some(Value::Array(line)) if !line.is_empty() => {
+            args.splice(0..0, texts(line)?);
+            args.remove(0)
         }
         _ => return Err(NO_COMMAND.to_owned()),
     };
@@ -294,15 +299,6 @@ fn tools(entry: &Map<String, Value>, notices: &mut Vec<String>) -> Result<McpToo
             .extend(field::<Vec<String>>(entry, kept_back)?.unwrap_or_default());
     }
     Ok(filter)
-}
-
-fn text<'a>(entry: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, String> {
-    match entry.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if text.is_empty() => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(format!("its `{name}` is not a string")),
-    }
 }
 
 fn field<T: DeserializeOwned>(entry: &Map<String, Value>, name: &str) -> Result<Option<T>, String> {

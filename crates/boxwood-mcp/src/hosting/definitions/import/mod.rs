@@ -177,35 +177,23 @@ const SHAPE: &str = "no servers were found; paste `{\"mcpServers\": {\"NAME\": {
      Cursor and Windsurf have it, or `{\"servers\": …}`, as VS Code has it";
 
 fn inputs(list: Option<&Value>) -> Vec<McpInput> {
-    let text = |input: &Value, field: &str| input[field].as_str().map(str::to_owned);
-    list.and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|input| {
-            Some(McpInput {
-                id: text(input, "id")?,
-                description: text(input, "description"),
-                is_password: input["password"].as_bool() == Some(true),
-                default: text(input, "default").filter(|default| !default.is_empty()),
-                options: options(&input["options"]),
-            })
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let entries = |list: Option<&Value>| list.and_then(Value::as_array).cloned();
+    let read = |input: Value| {
+        let options = entries(input.get("options")).unwrap_or_default();
+        Some(McpInput {
+            id: text(&input["id"])?,
+            description: text(&input["description"]),
+            is_password: input["password"] == true,
+            default: text(&input["default"]).filter(|default| !default.is_empty()),
+            options: options
+                .iter()
+                .filter_map(|option| text(option).or_else(|| text(&option["value"])))
+                .collect(),
         })
-        .take(MAX_INPUTS)
-        .collect()
-}
-
-fn options(list: &Value) -> Vec<String> {
-    let of = |option: &Value| {
-        option
-            .as_str()
-            .or_else(|| option["value"].as_str())
-            .map(str::to_owned)
     };
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(of)
-        .collect()
+    let inputs = entries(list).unwrap_or_default().into_iter();
+    inputs.filter_map(read).take(MAX_INPUTS).collect()
 }
 
 /// Claude Code stores the servers of all projects in one file. They are skipped, because they belong to different

@@ -17,11 +17,9 @@ pub(crate) enum Launcher {
     PythonTool(PythonTool),
     Project(ProjectRun),
     NodeTool(NodeTool),
-    Node {
-        args: Vec<String>,
-    },
-    /// `npm start`, `npm run` and similar.
-    Npm {
+    /// `node`, or `npm start` and similar.
+    NodeRun {
+        program: &'static str,
         args: Vec<String>,
     },
     Plain {
@@ -132,7 +130,8 @@ fn launcher(command: &str, args: &[String]) -> Result<Launcher, LaunchError> {
         "uv" => uv::uv(args)?,
         "npx" => Launcher::NodeTool(npm::npx(args)?),
         "npm" => npm::npm(args)?,
-        "node" => Launcher::Node {
+        "node" => Launcher::NodeRun {
+            program: "node",
             args: args.to_vec(),
         },
         _ if is_python(&name) => {
@@ -230,13 +229,18 @@ mod tests {
         }
         for line in [
             "npx -y @scope/server",
-            "/home/somebody/.nvm/versions/node/v20/bin/npx -y @scope/server",
+            "/home/user/.nvm/versions/node/v20/bin/npx -y @scope/server",
             "cmd /C npx.cmd -y @scope/server",
         ] {
             assert!(matches!(launcher(line), Launcher::NodeTool(_)), "{line}");
         }
-        assert!(matches!(launcher("node a.js"), Launcher::Node { .. }));
-        assert!(matches!(launcher("npm start"), Launcher::Npm { .. }));
+        for (line, name) in [("node a.js", "node"), ("npm start", "npm")] {
+            let found = launcher(line);
+            assert!(
+                matches!(found, Launcher::NodeRun { program, .. } if program == name),
+                "{line}"
+            );
+        }
         assert!(matches!(launcher("uv run a.py"), Launcher::Project(_)));
         for line in [
             "mcp-server",

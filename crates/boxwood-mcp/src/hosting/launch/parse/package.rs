@@ -185,8 +185,8 @@ mod tests {
             assert_eq!(expected.word(), parsed);
         }
         for address in [
-            "github:somebody/server",
-            "somebody/server",
+            "github:user/server",
+            "user/server",
             "https://example.org/x.tgz",
             "git+ssh://git@example.org/x",
             "/srv/server",

@@ -43,10 +43,7 @@ pub(crate) struct ProjectRun {
     pub(crate) args: Vec<String>,
     pub(crate) how: PythonInstall,
     pub(crate) extras: Vec<String>,
-    /// Options that select parts of the lock file.
-    pub(crate) by_lock: Vec<String>,
-    /// The option that requires a lock file.
-    pub(crate) needs_lock: Option<String>,
+    pub(crate) requires_lock: bool,
     /// True for `python3`, which every box with Python has, so that it needs no lookup.
     pub(crate) is_python3: bool,
     /// Working directory.
@@ -62,8 +59,7 @@ impl ProjectRun {
             args: args.to_vec(),
             how: PythonInstall::default(),
             extras: Vec::new(),
-            by_lock: Vec::new(),
-            needs_lock: None,
+            requires_lock: false,
             is_python3: false,
             directory: None,
             project: None,
@@ -94,13 +90,11 @@ const UV_RUN: OptionSet = OptionSet {
     launcher: "uv run",
     flags: &[
         FLAGS,
-        "--no-project --no-sync --frozen --locked --no-dev --dev --all-extras",
+        "--no-project --no-sync --frozen --locked --no-dev",
         "-s --script -m --module",
     ],
-    valued: &[VALUED, INSTALL, "--extra --group --package"],
+    valued: &[VALUED, INSTALL, "--extra"],
 };
-/// Options that select parts of a project.
-const BY_LOCK: &str = "--all-extras --group --dev --package";
 
 pub(crate) fn uv(args: &[String]) -> Result<Launcher, LaunchError> {
     let before = UV.read(args)?;
@@ -169,16 +163,6 @@ fn uv_run(before: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> 
     } else {
         (Target::Program(first.clone()), rest.to_vec())
     };
-    let by_lock: Vec<_> = options
-        .iter()
-        .filter(|(name, _)| contains(&[BY_LOCK], name))
-        .map(|(name, value)| match value {
-            Some(value) => format!("{name}={value}"),
-            None => name.clone(),
-        })
-        .collect();
-    let locked = has(&["--locked", "--frozen"]).then(|| "--locked".to_owned());
-    let needs_lock = by_lock.first().cloned().or(locked);
     let extras = options
         .iter()
         .filter(|(name, _)| name == "--extra")
@@ -188,8 +172,7 @@ fn uv_run(before: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> 
     Ok(ProjectRun {
         how: install(&options)?,
         extras,
-        by_lock,
-        needs_lock,
+        requires_lock: has(&["--locked", "--frozen"]),
         directory: last(&options, "--directory").map(str::to_owned),
         project: last(&options, "--project").map(str::to_owned),
         has_project: !has(&["--no-project"]),

@@ -1,11 +1,10 @@
 //! Install scripts for Node servers.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
 use super::script::Recipe;
-use super::shell_quote::quote;
 use super::{LaunchContext, Resolved};
 use crate::hosting::launch::parse::NodeTool;
 use crate::hosting::launch::parse::command::{Launcher, ParsedCommand};
@@ -18,43 +17,22 @@ const FINISH: &str =
     r#"finish "$program" "$mcp/node_modules/.bin" ${node_brought:+"$mcp/node/bin"}"#;
 
 /// `npx`.
-pub(crate) fn tool(
-    tool: &NodeTool,
-    parsed: &ParsedCommand,
-    context: &LaunchContext<'_>,
-) -> Result<Resolved, LaunchError> {
+pub(crate) fn tool(tool: &NodeTool, context: &LaunchContext<'_>) -> Result<Resolved, LaunchError> {
     let what: Vec<_> = tool.packages.iter().map(NpmPackage::word).collect();
     let mut recipe = Recipe::new("node-tool", &what.join(" "));
     let packages = packages(&tool.packages, context, &mut recipe)?;
     recipe.call("say", [format!("installing {}", what.join(" "))]);
     recipe.line("find_node npm");
-
-    // Without a script, the directory is data, and its `package.json` must not be installed.
-    let project = if parsed.scripts().next().is_some() {
-        missing_modules(parsed, context)?
-    } else {
-        None
-    };
-    if let Some(directory) = &project {
-        // Set as variables, because the shell function takes its arguments as packages.
-        for option in &tool.options {
-            let (name, value) = option.split_once('=').unwrap_or((option, "true"));
-            let name = name.trim_start_matches('-').replace('-', "_");
-            recipe.line(format!("export npm_config_{name}={}", quote(value)));
-        }
-        install_project(directory, &packages, context, &mut recipe)?;
-    } else {
-        let mut dependencies = packages.asked.clone();
-        dependencies.extend(packages.with.clone());
-        let manifest = json!({
-            "private": true,
-            "dependencies": dependencies,
-            "overrides": packages.with,
-        });
-        let manifest = manifest.to_string();
-        let words = [&manifest].into_iter().chain(&tool.options);
-        recipe.call("install_packages", words.chain(&packages.addresses));
-    }
+    let mut dependencies = packages.asked.clone();
+    dependencies.extend(packages.with.clone());
+    let manifest = json!({
+        "private": true,
+        "dependencies": dependencies,
+        "overrides": packages.with,
+    });
+    let manifest = manifest.to_string();
+    let words = [&manifest].into_iter().chain(&tool.options);
+    recipe.call("install_packages", words.chain(&packages.addresses));
     recipe.key.add_all("option", &tool.options);
     let command = if let Some(name) = &tool.program {
         recipe.key.add("program", name);
@@ -100,7 +78,11 @@ pub(crate) fn run(
     recipe.key.add("program", program);
     recipe.call("find_node", [if needs_npm { "npm" } else { "node" }]);
     if let Some(directory) = &project {
-        install_project(directory, &packages, context, &mut recipe)?;
+        let place = context.install_from(directory, &mut recipe)?;
+        let words = [place, Value::from(packages.with).to_string()];
+        let words = words.into_iter().chain(packages.addresses);
+        recipe.call("install_node_project", words);
+        recipe.has_node_modules = true;
     }
     recipe.line(format!(r#"program="$(command -v {program})""#));
     recipe.line(FINISH);
@@ -162,23 +144,6 @@ fn missing_modules(
         Some(directory) if lacks_node_modules(&directory)? => Ok(Some(directory)),
         _ => Ok(None),
     }
-}
-
-fn install_project(
-    directory: &Path,
-    packages: &Packages,
-    context: &LaunchContext<'_>,
-    recipe: &mut Recipe,
-) -> Result<(), LaunchError> {
-    let place = context.install_from(directory, recipe)?;
-    let known = |packages: &Map<String, Value>| Value::from(packages.clone()).to_string();
-    let words = [place, known(&packages.asked), known(&packages.with)];
-    recipe.call(
-        "install_node_project",
-        words.iter().chain(&packages.addresses),
-    );
-    recipe.has_node_modules = true;
-    Ok(())
 }
 
 /// `server-memory` writes beside its code unless this variable is set, and installs are read-only.

@@ -90,7 +90,6 @@ pub(crate) fn run(
     with.extend(context.with()?);
     recipe.key.add_all("option", &run.how.options);
     recipe.key.add_all("extra", &run.extras);
-    recipe.key.add_all("by-lock", &run.by_lock);
 
     let declared = match &project {
         Some(directory) => PythonProject::read(directory)?,
@@ -221,20 +220,17 @@ fn install_project(
     let extras = run.extras.iter().flat_map(|extra| ["--extra", extra]);
     let options = run.how.options.iter().chain(with).map(String::as_str);
     if project.has_lock {
-        let by_lock = run.by_lock.iter().map(String::as_str);
         let words = [place.as_str()].into_iter().chain(extras);
-        recipe.call("sync_project", words.chain(by_lock));
+        recipe.call("sync_project", words);
         recipe.call("refuse_compiled", [&place]);
         if !with.is_empty() {
             recipe.call("install_python", options);
         }
         return Ok(());
     }
-    if let Some(option) = &run.needs_lock {
-        return Err(LaunchError::NoLock {
-            option: option.clone(),
-            path: directory.to_owned(),
-        });
+    if run.requires_lock {
+        let path = directory.to_owned();
+        return Err(LaunchError::NoLock { path });
     }
     let (function, mut words) = match project.kind {
         PythonKind::Requirements => {

@@ -249,7 +249,7 @@ fn a_node_project_gets_its_modules() {
             .expect("there is one")
             .has_node_modules
     );
-    assert!(script(&plan).contains("install_node_project '/workspace' '{}' '{}'"));
+    assert!(script(&plan).contains("install_node_project '/workspace' '{}'"));
     assert_eq!(plan.args, ["/workspace/build/index.js"]);
 
     let mut writable = parsed.clone();
@@ -314,7 +314,7 @@ fn uv_run_uses_the_lock() {
 fn commands_of_the_python_sdk_are_understood() {
     let (_keep, root) = tree(&[("server.py", "")]);
     let plan = planned(json!({
-        "command": "/home/somebody/.local/bin/uv",
+        "command": "/home/user/.local/bin/uv",
         "args": ["run", "--with", "mcp[cli]", "mcp", "run", root.join("server.py")],
     }));
     assert_mounted(&plan, &root);

@@ -290,7 +290,7 @@ fn registry_passwords_are_not_kept_in_an_install() {
     );
     let mut recipe = Recipe::new("test", "test");
     let project = project.to_str().expect("text");
-    recipe.call("install_node_project", [project, "{}", "{}"]);
+    recipe.call("install_node_project", [project, "{}"]);
     recipe.line(r#"finish """#);
     stage.succeeds(&recipe);
     let seen = fs::read_to_string(stage.directory.path().join("tools/seen"));

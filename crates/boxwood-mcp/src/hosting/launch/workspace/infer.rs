@@ -300,13 +300,13 @@ mod tests {
 
     #[test]
     fn a_home_is_never_inferred() {
-        for path in ["/home", "/home/somebody", "/root", "/Users/somebody"] {
+        for path in ["/home", "/home/user", "/root", "/Users/user"] {
             assert!(is_broad(Path::new(path)), "{path}");
         }
-        for path in ["/var/home", "/var/home/somebody"] {
+        for path in ["/var/home", "/var/home/user"] {
             assert!(is_broad(Path::new(path)), "{path}");
         }
-        assert!(!is_broad(Path::new("/home/somebody/project")));
+        assert!(!is_broad(Path::new("/home/user/project")));
         for home in ["/root", "/home", "/var", "/opt"] {
             if !Path::new(home).is_dir() {
                 continue;
