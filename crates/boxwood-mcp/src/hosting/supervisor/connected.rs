@@ -27,13 +27,6 @@ const TO_LIST_TOOLS: Duration = Duration::from_mins(1);
 /// Minimum interval between two `tools/list` requests.
 const BETWEEN_LISTS: Duration = Duration::from_secs(1);
 
-enum News {
-    Ended(CloseReason),
-    Broken(Fault),
-    Unused,
-    Over(Step),
-}
-
 pub(crate) async fn attend(supervisor: &mut Supervisor, started: Started) -> Step {
     let state = Arc::clone(&supervisor.state);
     let context = Arc::clone(&supervisor.context);
@@ -48,31 +41,11 @@ pub(crate) async fn attend(supervisor: &mut Supervisor, started: Started) -> Ste
     tracing::info!(%name, "hosted MCP server connected");
     supervisor.live = Some(Arc::clone(&live));
     state.becomes(RunState::Connected(Arc::clone(&live)));
-    match watch(supervisor, &live, inbound).await {
-        News::Ended(ended) if is_lost(&ended) && supervisor.may_reattach() => Step::Adopt,
-        News::Ended(ended) => {
-            let fault = handshake::connection_ended(McpPhase::Runtime, &ended);
-            broken(supervisor, fault).await
-        }
-        News::Broken(fault) => broken(supervisor, fault).await,
-        News::Unused => fall_asleep(supervisor).await,
-        News::Over(step) => step,
-    }
+    watch(supervisor, &live, inbound).await
 }
 
-/// Returns true if the process may still be running.
-fn is_lost(ended: &CloseReason) -> bool {
-    matches!(ended, CloseReason::OutputClosed | CloseReason::Detached)
-}
-
-impl Supervisor {
-    fn may_reattach(&mut self) -> bool {
-        let before = self.connection_lost_at.replace(Instant::now());
-        before.is_none_or(|before| before.elapsed() >= BETWEEN_LOSSES)
-    }
-}
-
-async fn watch(supervisor: &mut Supervisor, live: &Arc<RunningServer>, inbound: Inbound) -> News {
+/// Returns the next step once the server is no longer connected.
+async fn watch(supervisor: &mut Supervisor, live: &Arc<RunningServer>, inbound: Inbound) -> Step {
     let state = Arc::clone(&supervisor.state);
     let context = Arc::clone(&supervisor.context);
     let mut ended = Box::pin(live.connection.ended());
@@ -90,17 +63,17 @@ async fn watch(supervisor: &mut Supervisor, live: &Arc<RunningServer>, inbound: 
         tokio::select! {
             // An exit explains other failures at the same time.
             biased;
-            why = &mut ended => return News::Ended(why),
+            why = &mut ended => return connection_ended(supervisor, &why).await,
             command = supervisor.next_command() => {
                 let Some(command) = command else {
-                    return News::Over(Step::Exit);
+                    return Step::Exit;
                 };
                 if let Some(step) = supervisor.execute(command, Activity::Active).await {
-                    return News::Over(step);
+                    return step;
                 }
             }
-            fault = &mut broken => return News::Broken(fault),
-            () = &mut unused => return News::Unused,
+            fault = &mut broken => return failed(supervisor, fault).await,
+            () = &mut unused => return fall_asleep(supervisor).await,
             never = &mut minded => match never {},
             never = &mut followed => match never {},
             () = until(healthy_at) => {
@@ -155,7 +128,19 @@ async fn follow_tools(
     }
 }
 
-async fn broken(supervisor: &mut Supervisor, fault: Fault) -> Step {
+async fn connection_ended(supervisor: &mut Supervisor, ended: &CloseReason) -> Step {
+    // The process may still be running.
+    if matches!(ended, CloseReason::OutputClosed | CloseReason::Detached) {
+        let before = supervisor.connection_lost_at.replace(Instant::now());
+        if before.is_none_or(|before| before.elapsed() >= BETWEEN_LOSSES) {
+            return Step::Adopt;
+        }
+    }
+    let fault = handshake::connection_ended(McpPhase::Runtime, ended);
+    failed(supervisor, fault).await
+}
+
+async fn failed(supervisor: &mut Supervisor, fault: Fault) -> Step {
     // Calls wait for the next start from here on.
     supervisor.state.becomes(RunState::Queued);
     let (session, main) = (&supervisor.state.session, ids::main_process());
