@@ -51,8 +51,6 @@ pub(super) struct Inner {
     pub(super) changing: Locks,
     pub(super) changes: watch::Sender<u64>,
     pub(super) closing: CancellationToken,
-    /// Errors of stored definitions that could not be read at startup.
-    notices: Vec<String>,
     /// Stored servers, until `begin` starts their supervisors.
     waiting: Mutex<Vec<Stored>>,
     /// Stored servers whose definition could not be read at startup. They may still be running.
@@ -75,7 +73,6 @@ impl Hosting {
                 changing: Locks::default(),
                 changes: watch::Sender::new(0),
                 closing: CancellationToken::new(),
-                notices: listed.notices,
                 waiting: Mutex::new(listed.servers),
                 unread: listed.unread,
             }),
@@ -152,11 +149,6 @@ impl Hosting {
     /// Changes whenever the definition or status of any server changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes.subscribe()
-    }
-
-    /// Errors of stored servers that are not listed.
-    pub fn notices(&self) -> &[String] {
-        &self.inner.notices
     }
 
     /// Returns once the start has begun. `progress` reports the rest.

@@ -101,7 +101,7 @@ pub(super) fn read(
 }
 
 fn check_is_complete(filling: &Filling) -> Result<(), String> {
-    let listed = |set: &BTreeSet<String>| Vec::from_iter(set.iter().cloned()).join(", ");
+    let listed = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
     if !filling.foreign.is_empty() {
         return Err(format!(
             "{} is known only to the client; replace it by its value",
