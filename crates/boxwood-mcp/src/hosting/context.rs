@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use boxwood_agent::{Answer, BoxesError};
-use boxwood_api::{ErrorCode, McpServerName, SessionId};
+use boxwood_api::{ErrorCode, SessionId};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::boxes::keyed_locks::Locks;
 use super::cache::Cache;
 use super::definitions::store::Store;
-use super::supervisor::run_record::RunRecord;
 use super::{HostingError, HostingSettings, Runtime};
 
 const MAX_PERMITS: usize = 1_000;
@@ -103,10 +102,6 @@ impl HostContext {
             Ok(work())
         })
         .await
-    }
-
-    pub(crate) fn run_record(&self, name: &McpServerName) -> Option<RunRecord> {
-        self.store.run_record(name)
     }
 }
 

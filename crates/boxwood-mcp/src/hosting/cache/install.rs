@@ -11,7 +11,6 @@ use boxwood_agent::Running;
 use boxwood_api::{ExecExit, ExecStatus, McpPhase, McpServerSpec, Reason, SpecRequest};
 use tokio::time::Instant;
 
-use super::CacheEntry;
 use super::install_error::dep_install_error;
 use super::usage::CacheRef;
 use crate::hosting::HostingMount;
@@ -71,7 +70,7 @@ impl Install<'_> {
         if reuse == Reuse::IfPresent
             && let Some(found) = self.find().await?
         {
-            return Ok(self.installed(found, false));
+            return Ok(self.installed(&found, false));
         }
         self.context.make_room().await?;
         let context = Arc::clone(self.context);
@@ -94,15 +93,15 @@ impl Install<'_> {
             kept.map(|kept| (kept, held))
         });
         let (kept, _held) = storing.await?;
-        Ok(self.installed(kept, true))
+        Ok(self.installed(&kept, true))
     }
 
-    async fn find(&self) -> Result<Option<CacheEntry>, Fault> {
+    async fn find(&self) -> Result<Option<String>, Fault> {
         let (context, key) = (Arc::clone(self.context), self.key.to_owned());
         let finding = storage("finding an install", move || {
             let found = context.cache.find(&key)?;
-            if let Some(kept) = &found {
-                context.cache.touch(&kept.name)?;
+            if let Some(name) = &found {
+                context.cache.touch(name)?;
             }
             Ok(found)
         });
@@ -110,10 +109,10 @@ impl Install<'_> {
     }
 
     /// Called with the key held, so that the entry is not removed before it is referenced.
-    fn installed(&self, kept: CacheEntry, is_new: bool) -> Installed {
+    fn installed(&self, name: &str, is_new: bool) -> Installed {
         Installed {
-            used: self.context.use_install(&kept.name),
-            place: kept.place,
+            used: self.context.use_install(name),
+            place: self.context.cache.place(name),
             is_new,
         }
     }

@@ -10,6 +10,7 @@ use super::{Cost, clear_unfinished};
 use crate::hosting::boxes::cleanup;
 use crate::hosting::context::{HostContext, blocking};
 use crate::hosting::supervisor::fault::Fault;
+use crate::hosting::supervisor::run_record::RunRecord;
 
 /// How long an unused install is kept. A test is often followed by adding the server.
 const UNUSED_INSTALLS_STAY: Duration = Duration::from_hours(24);
@@ -155,7 +156,8 @@ impl HostContext {
         let Ok(listed) = self.store.list() else {
             return true;
         };
-        listed.names().any(|server| match self.run_record(server) {
+        let run_record = |server| self.store.run_record::<RunRecord>(server);
+        listed.names().any(|server| match run_record(server) {
             Some(run) => run.cache_key.as_deref() == Some(name),
             // The same for a server whose definition cannot be read.
             None => listed.unread.contains(server),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use boxwood_agent::Answer;
 use boxwood_api::{ErrorCode, McpPhase, McpServerSpec, ProcessId, ProcessStatus};
 
-use super::run_record::fingerprint;
+use super::run_record::{RunRecord, fingerprint};
 use super::start::Started;
 use super::state::ServerState;
 use crate::hosting::boxes::ids;
@@ -27,7 +27,8 @@ pub(crate) async fn adopt(
     spec: &McpServerSpec,
 ) -> Option<Started> {
     let (held, name) = (Arc::clone(context), state.name.clone());
-    let record = blocking(move || Ok(held.run_record(&name))).await.ok()??;
+    let reading = blocking(move || Ok(held.store.run_record::<RunRecord>(&name)));
+    let record = reading.await.ok()??;
     if record.fingerprint != fingerprint(spec) {
         return None;
     }

@@ -335,10 +335,8 @@ fn sources_are_copied_without_history_environments_and_modules() {
 
 #[test]
 fn modules_compiled_by_an_editable_install_are_refused() {
-    let stage = Stage::new();
-    let project = stage.directory.path().join("project");
-    fs::create_dir(&project).expect("it is ours");
-    let project = project.to_str().expect("text");
+    let project = tempfile::tempdir().expect("there is room");
+    let project = project.path().to_str().expect("text");
     let with_steps = |steps: &[&str]| {
         let mut recipe = Recipe::new("test", "test");
         recipe.line(r#"mkdir -p "$mcp/venv""#);
@@ -351,7 +349,7 @@ fn modules_compiled_by_an_editable_install_are_refused() {
     };
     let (venv, compiled) = (r#": >"$mcp/venv/pyvenv.cfg""#, ": >'PROJECT/native.so'");
     // Files of the project itself are older than the environment.
-    stage.succeeds(&with_steps(&[compiled, "sleep 0.1", venv]));
-    let error = stage.fails(&with_steps(&[venv, "sleep 0.1", compiled]));
+    Stage::new().succeeds(&with_steps(&[compiled, "sleep 0.1", venv]));
+    let error = Stage::new().fails(&with_steps(&[venv, "sleep 0.1", compiled]));
     assert!(error.contains("uvx --from DIRECTORY PROGRAM"), "{error}");
 }
