@@ -4,7 +4,6 @@
 //! server are serialized.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use boxwood_api::{
     EditMcpServerRequest, ImportMcpRequest, ImportedMcp, McpServerInfo, McpServerName,
@@ -13,10 +12,11 @@ use boxwood_api::{
 use jiff::Timestamp;
 
 use super::HostingError;
+use super::context::storing;
 use super::definitions::import::read_document;
 use super::definitions::store::Stored;
 use super::definitions::validate::check;
-use super::host::{Hosting, Inner};
+use super::host::Hosting;
 use super::supervisor::handle::Command;
 use super::supervisor::handle::ServerHandle;
 use super::supervisor::{self, Step};
@@ -38,13 +38,10 @@ impl Hosting {
     pub async fn import(&self, request: ImportMcpRequest) -> Result<ImportedMcp, HostingError> {
         let replace = request.replace;
         // Parsing a large document blocks.
-        let read = tokio::task::spawn_blocking(move || read_document(&request));
-        let (specs, mut imported) = read.await.unwrap_or_else(|error| {
-            Err(HostingError::Storage {
-                doing: "reading the imported document",
-                source: std::io::Error::other(error),
-            })
-        })?;
+        let read = storing("reading the imported document", move || {
+            read_document(&request)
+        });
+        let (specs, mut imported) = read.await?;
         for spec in specs {
             let name = spec.name.clone();
             let was_there = self.handle(&name).is_ok();
@@ -71,7 +68,8 @@ impl Hosting {
             .await
     }
 
-    /// Removes the server with its box and its secrets. An install that only it used follows soon after.
+    /// Removes the server with its box and its secrets. The periodic cleanup removes an install that
+    /// only it used.
     pub async fn remove(&self, name: &McpServerName) -> Result<(), HostingError> {
         let (hosting, name) = (self.clone(), name.clone());
         self.finished(async move { hosting.remove_now(&name).await })
@@ -103,7 +101,12 @@ impl Hosting {
         if self.inner.closing.is_cancelled() {
             return Err(HostingError::Closing);
         }
-        let _coming = PendingAdd::new(&self.inner)?;
+        let _adding = self.inner.adding.lock().await;
+        let most = self.inner.context.settings.max_servers;
+        if self.handles().len() >= most {
+            let message = format!("the limit is {most} MCP servers (`mcp.max_servers`)");
+            return Err(HostingError::Full { message });
+        }
         let stored = self.put(spec).await?;
         // A box may exist from a definition that could not be read or that was removed before its box.
         let first = if stored.spec.enabled {
@@ -159,35 +162,7 @@ impl Hosting {
 
     async fn put(&self, spec: McpServerSpec) -> Result<Stored, HostingError> {
         let context = Arc::clone(&self.inner.context);
-        let put = tokio::task::spawn_blocking(move || context.store.put(&spec, Timestamp::now()));
-        put.await.unwrap_or_else(|error| {
-            Err(HostingError::Storage {
-                doing: "storing an MCP server",
-                source: std::io::Error::other(error),
-            })
-        })
-    }
-}
-
-/// Counts a server that is being added against the limit.
-struct PendingAdd<'a>(&'a Inner);
-
-impl<'a> PendingAdd<'a> {
-    fn new(inner: &'a Inner) -> Result<Self, HostingError> {
-        let handles = inner.handles.lock();
-        let handles = handles.unwrap_or_else(std::sync::PoisonError::into_inner);
-        let most = inner.context.settings.max_servers;
-        if handles.len() + inner.pending.load(Ordering::Relaxed) >= most {
-            let message = format!("the limit is {most} MCP servers (`mcp.max_servers`)");
-            return Err(HostingError::Full { message });
-        }
-        inner.pending.fetch_add(1, Ordering::Relaxed);
-        Ok(Self(inner))
-    }
-}
-
-impl Drop for PendingAdd<'_> {
-    fn drop(&mut self) {
-        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+        let put = move || context.store.put(&spec, Timestamp::now());
+        storing("storing an MCP server", put).await
     }
 }

@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use boxwood_agent::{Answer, BoxesError};
-use boxwood_api::{ErrorCode, McpServerName, SessionId};
+use boxwood_api::{ErrorCode, SessionId};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::boxes::keyed_locks::Locks;
 use super::cache::Cache;
 use super::definitions::store::Store;
-use super::supervisor::run_record::RunRecord;
 use super::{HostingError, HostingSettings, Runtime};
 
 const MAX_PERMITS: usize = 1_000;
@@ -104,10 +103,18 @@ impl HostContext {
         })
         .await
     }
+}
 
-    pub(crate) fn run_record(&self, name: &McpServerName) -> Option<RunRecord> {
-        self.store.run_record(name)
-    }
+/// Changes the store off the async threads.
+pub(crate) async fn storing<T: Send + 'static>(
+    doing: &'static str,
+    work: impl FnOnce() -> Result<T, HostingError> + Send + 'static,
+) -> Result<T, HostingError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| {
+        let source = io::Error::other(error);
+        Err(HostingError::Storage { doing, source })
+    })
 }
 
 /// Runs file system work off the async threads.

@@ -26,12 +26,6 @@ pub enum HostingError {
     Stopped { name: McpServerName },
     #[error("limit reached: {message}")]
     Full { message: String },
-    /// No box can be created.
-    #[error("{message}")]
-    Unavailable {
-        message: String,
-        hint: Option<String>,
-    },
     /// The start or a call failed.
     #[error("{message}")]
     Failed {
@@ -86,10 +80,9 @@ impl HostingError {
                 ErrorCode::ValidationError
             }
             Self::Full { .. } => ErrorCode::Capacity,
-            Self::Unavailable { .. }
-            | Self::Failed { .. }
-            | Self::CallRefused { .. }
-            | Self::Closing => ErrorCode::BackendUnavailable,
+            Self::Failed { .. } | Self::CallRefused { .. } | Self::Closing => {
+                ErrorCode::BackendUnavailable
+            }
             Self::TimedOut { .. } => ErrorCode::Timeout,
             Self::Refused { code, .. } => *code,
             Self::Storage { .. } => ErrorCode::InternalError,
@@ -119,9 +112,7 @@ impl HostingError {
             Self::Storage { .. } => {
                 Some("check the daemon's log and the disk of its state directory".to_owned())
             }
-            Self::Unavailable { hint, .. }
-            | Self::Failed { hint, .. }
-            | Self::Refused { hint, .. } => hint.clone(),
+            Self::Failed { hint, .. } | Self::Refused { hint, .. } => hint.clone(),
             Self::Invalid { .. } | Self::Closing => None,
         }
     }
@@ -132,7 +123,6 @@ impl HostingError {
             Self::Failed { phase, .. } => Some(*phase),
             Self::TimedOut { phase, .. } => *phase,
             Self::CallRefused { .. } => Some(McpPhase::ToolCall),
-            Self::Unavailable { .. } => Some(McpPhase::BoxUnavailable),
             _ => None,
         }
     }

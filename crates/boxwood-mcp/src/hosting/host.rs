@@ -1,7 +1,6 @@
 //! The registry of all hosted servers and the entry point of hosting.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,14 +45,12 @@ pub struct Hosting {
 pub(super) struct Inner {
     pub(super) context: Arc<HostContext>,
     pub(super) handles: Mutex<BTreeMap<McpServerName, ServerHandle>>,
-    /// Servers that are being added. Changed only with `handles` locked.
-    pub(super) pending: AtomicUsize,
+    /// Held while a new server is stored, so that the limit on servers is kept.
+    pub(super) adding: tokio::sync::Mutex<()>,
     /// Held while a server is added, updated or removed.
     pub(super) changing: Locks,
     pub(super) changes: watch::Sender<u64>,
     pub(super) closing: CancellationToken,
-    /// Errors of stored definitions that could not be read at startup.
-    notices: Vec<String>,
     /// Stored servers, until `begin` starts their supervisors.
     waiting: Mutex<Vec<Stored>>,
     /// Stored servers whose definition could not be read at startup. They may still be running.
@@ -72,11 +69,10 @@ impl Hosting {
             inner: Arc::new(Inner {
                 context,
                 handles: Mutex::default(),
-                pending: AtomicUsize::default(),
+                adding: tokio::sync::Mutex::default(),
                 changing: Locks::default(),
                 changes: watch::Sender::new(0),
                 closing: CancellationToken::new(),
-                notices: listed.notices,
                 waiting: Mutex::new(listed.servers),
                 unread: listed.unread,
             }),
@@ -138,10 +134,6 @@ impl Hosting {
             .collect()
     }
 
-    pub fn names(&self) -> Vec<McpServerName> {
-        self.handles().keys().cloned().collect()
-    }
-
     pub(crate) fn enabled_names(&self) -> Vec<McpServerName> {
         let handles = self.handles();
         let enabled = handles
@@ -157,11 +149,6 @@ impl Hosting {
     /// Changes whenever the definition or status of any server changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes.subscribe()
-    }
-
-    /// Errors of stored servers that are not listed.
-    pub fn notices(&self) -> &[String] {
-        &self.inner.notices
     }
 
     /// Returns once the start has begun. `progress` reports the rest.
@@ -188,7 +175,8 @@ impl Hosting {
 
     pub async fn logs(&self, name: &McpServerName) -> Result<McpLogs, HostingError> {
         let state = self.handle(name)?.state;
-        let now = handshake::stderr(&self.inner.context, &state.session, &state.secrets()).await;
+        let (context, main) = (&self.inner.context, ids::main_process());
+        let now = handshake::stderr(context, &state.session, &main, &state.secrets()).await;
         let mut stderr = state.all_stderr(now.unwrap_or_default());
         if let RunState::Connected(live) = state.run_state() {
             let children = live.children.stderr().await;
@@ -294,6 +282,7 @@ impl Hosting {
             live: None,
             ran_as: state.spec(),
             unavailable_count: 0,
+            connection_lost_at: None,
         };
         let handle = ServerHandle { state, commands };
         self.handles()

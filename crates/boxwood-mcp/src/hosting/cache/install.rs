@@ -5,14 +5,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use boxwood_agent::Running;
 use boxwood_api::{ExecExit, ExecStatus, McpPhase, McpServerSpec, Reason, SpecRequest};
 use tokio::time::Instant;
 
-use super::CacheEntry;
 use super::install_error::dep_install_error;
 use super::usage::CacheRef;
 use crate::hosting::HostingMount;
@@ -42,8 +40,6 @@ pub(crate) struct Install<'a> {
     /// Key of the cache entry. Equal keys mean equal installs.
     pub(crate) key: &'a str,
     pub(crate) progress_log: &'a ProgressLog,
-    /// Set once the installer has written a line.
-    pub(crate) has_shown: AtomicBool,
 }
 
 /// Whether an existing install may be used.
@@ -74,7 +70,7 @@ impl Install<'_> {
         if reuse == Reuse::IfPresent
             && let Some(found) = self.find().await?
         {
-            return Ok(self.installed(found, false));
+            return Ok(self.installed(&found, false));
         }
         self.context.make_room().await?;
         let context = Arc::clone(self.context);
@@ -97,15 +93,15 @@ impl Install<'_> {
             kept.map(|kept| (kept, held))
         });
         let (kept, _held) = storing.await?;
-        Ok(self.installed(kept, true))
+        Ok(self.installed(&kept, true))
     }
 
-    async fn find(&self) -> Result<Option<CacheEntry>, Fault> {
+    async fn find(&self) -> Result<Option<String>, Fault> {
         let (context, key) = (Arc::clone(self.context), self.key.to_owned());
         let finding = storage("finding an install", move || {
             let found = context.cache.find(&key)?;
-            if let Some(kept) = &found {
-                context.cache.touch(&kept.name)?;
+            if let Some(name) = &found {
+                context.cache.touch(name)?;
             }
             Ok(found)
         });
@@ -113,10 +109,10 @@ impl Install<'_> {
     }
 
     /// Called with the key held, so that the entry is not removed before it is referenced.
-    fn installed(&self, kept: CacheEntry, is_new: bool) -> Installed {
+    fn installed(&self, name: &str, is_new: bool) -> Installed {
         Installed {
-            used: self.context.use_install(&kept.name),
-            place: kept.place,
+            used: self.context.use_install(name),
+            place: self.context.cache.place(name),
             is_new,
         }
     }
@@ -145,7 +141,8 @@ impl Install<'_> {
         let of_install = |notice| format!("for the install: {notice}");
         self.progress_log
             .notice(made.notices.into_iter().map(of_install));
-        self.progress_log.enter(McpPhase::DepInstall, None);
+        let what = Some(self.plan.what.clone());
+        self.progress_log.enter(McpPhase::DepInstall, what);
         self.progress_log.begin_install();
         let script = SpecRequest {
             cmd: self.plan.script.clone(),
@@ -235,11 +232,7 @@ impl Install<'_> {
         Err(failure(&exit, &log))
     }
 
-    /// Most scripts find nothing to install and write nothing, so the detail is set with the first line.
     fn show(&self, kept: &mut Tail, line: &str) {
-        if !self.has_shown.swap(true, Ordering::Relaxed) {
-            self.progress_log.detail(&self.plan.what);
-        }
         kept.push(line);
         self.progress_log.output(line);
     }

@@ -1,7 +1,8 @@
 //! Extracts the useful end of an installer's output for the error message.
 
-/// In characters.
-const LONGEST: usize = 500;
+use crate::hosting::logs::tail::tail_of_lines;
+
+const MAX_SHOWN_BYTES: usize = 500;
 /// Lines that installers write regardless of the error.
 const NOISE: [&str; 9] = [
     "npm http",
@@ -27,30 +28,14 @@ pub(crate) fn dep_install_error(exit_code: Option<i32>, stderr: &str) -> String 
 }
 
 fn useful_end(stderr: &str) -> String {
-    let mut kept: Vec<&str> = Vec::new();
-    let mut length = 0;
-    for line in stderr.lines().rev() {
-        let line = line.trim_end();
-        let is_noise = line.trim().is_empty() || NOISE.iter().any(|noise| line.starts_with(noise));
-        if is_noise {
-            continue;
-        }
-        let room = LONGEST - length;
-        let size = line.chars().count() + 1;
-        if size > room {
-            // The end of an oversized line is more useful than its start.
-            if kept.is_empty() {
-                let skipped = size.saturating_sub(room);
-                let at = line.char_indices().nth(skipped).map_or(0, |(at, _)| at);
-                kept.push(&line[at..]);
-            }
-            break;
-        }
-        length += size;
-        kept.push(line);
-    }
-    kept.reverse();
-    kept.join("\n")
+    let is_useful =
+        |line: &&str| !line.trim().is_empty() && !NOISE.iter().any(|noise| line.starts_with(noise));
+    let lines: Vec<_> = stderr
+        .lines()
+        .map(str::trim_end)
+        .filter(is_useful)
+        .collect();
+    tail_of_lines(&lines.join("\n"), MAX_SHOWN_BYTES).to_owned()
 }
 
 #[cfg(test)]
@@ -80,7 +65,7 @@ mod tests {
             "é".repeat(2000),
         ] {
             let shown = useful_end(&stderr);
-            assert!(shown.chars().count() <= LONGEST, "{}", shown.len());
+            assert!(shown.len() <= MAX_SHOWN_BYTES, "{}", shown.len());
             assert!(!shown.is_empty());
             assert!(stderr.trim_end().ends_with(shown.as_str()));
         }

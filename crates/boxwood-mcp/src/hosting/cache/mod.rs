@@ -29,14 +29,6 @@ pub(crate) struct Cache {
     under_way: Mutex<HashSet<PathBuf>>,
 }
 
-/// A complete install.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CacheEntry {
-    /// The key, or the key and a number.
-    pub(crate) name: String,
-    pub(crate) place: PathBuf,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) name: String,
@@ -66,17 +58,11 @@ impl Cache {
         self.locks.try_hold(key_of(name))
     }
 
-    /// The newest complete install of a key.
-    pub(crate) fn find(&self, key: &str) -> io::Result<Option<CacheEntry>> {
-        let newest = self
-            .names()?
-            .into_iter()
-            .filter(|name| key_of(name) == key)
-            .max_by_key(|name| number_of(name));
-        Ok(newest.map(|name| CacheEntry {
-            place: self.place(&name),
-            name,
-        }))
+    /// The name of the newest complete install of a key: the key, or the key and a number.
+    pub(crate) fn find(&self, key: &str) -> io::Result<Option<String>> {
+        let mut names = self.names()?;
+        names.retain(|name| key_of(name) == key);
+        Ok(names.into_iter().max_by_key(|name| number_of(name)))
     }
 
     /// Creates an empty directory to install into.
@@ -103,21 +89,20 @@ impl Cache {
         self.under_way().remove(fresh);
     }
 
-    /// Turns a complete install into a cache entry. The caller holds the key.
-    pub(crate) fn keep(&self, fresh: &Path, key: &str, bytes: u64) -> io::Result<CacheEntry> {
+    /// Turns a complete install into a cache entry and returns its name. The caller holds the key.
+    pub(crate) fn keep(&self, fresh: &Path, key: &str, bytes: u64) -> io::Result<String> {
         // After a power failure, an entry must not contain empty files.
         rustix::fs::syncfs(fs::File::open(fresh)?)?;
-        let newest = self.find(key)?.map(|kept| number_of(&kept.name));
+        let newest = self.find(key)?.map(|kept| number_of(&kept));
         let name = match newest {
             None => key.to_owned(),
             Some(number) => format!("{key}.{}", number.saturating_add(1)),
         };
-        let place = self.place(&name);
-        fs::rename(fresh, &place)?;
+        fs::rename(fresh, self.place(&name))?;
         self.under_way().remove(fresh);
         fs::File::open(&self.directory)?.sync_all()?;
         fs::write(self.sizes.join(&name), bytes.to_string())?;
-        Ok(CacheEntry { name, place })
+        Ok(name)
     }
 
     /// Records a use.
@@ -199,7 +184,7 @@ impl Cache {
         Ok(names)
     }
 
-    fn place(&self, name: &str) -> PathBuf {
+    pub(crate) fn place(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 

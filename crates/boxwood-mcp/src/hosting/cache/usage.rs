@@ -10,6 +10,7 @@ use super::{Cost, clear_unfinished};
 use crate::hosting::boxes::cleanup;
 use crate::hosting::context::{HostContext, blocking};
 use crate::hosting::supervisor::fault::Fault;
+use crate::hosting::supervisor::run_record::RunRecord;
 
 /// How long an unused install is kept. A test is often followed by adding the server.
 const UNUSED_INSTALLS_STAY: Duration = Duration::from_hours(24);
@@ -44,7 +45,10 @@ impl Drop for CacheRef {
         }
         drop(uses);
         if self.remove_on_drop {
-            self.context.spawn_drop_install(self.key.clone());
+            let (context, name) = (Arc::clone(&self.context), self.key.clone());
+            self.context.spawn(async move {
+                context.drop_install(name).await;
+            });
         }
     }
 }
@@ -60,47 +64,38 @@ impl HostContext {
         }
     }
 
-    /// Removes an install that its server no longer uses. The periodic cleanup removes one that others still use.
-    pub(crate) fn spawn_drop_install(self: &Arc<Self>, name: String) {
-        let context = Arc::clone(self);
-        self.spawn(async move { context.drop_install(name).await });
-    }
-
-    /// Removes an install without references that no stored server used at its last run.
-    pub(crate) async fn drop_install(self: &Arc<Self>, name: String) {
-        if self.uses_of(&name) > 0 {
-            return;
-        }
+    /// Removes an install without references that no stored server used at its last run. Returns true if it is gone.
+    pub(crate) async fn drop_install(self: &Arc<Self>, name: String) -> bool {
         // The key is held by an install in progress. The periodic cleanup removes what remains.
         let Some(held) = self.cache.try_hold(&name) else {
-            return;
+            return false;
         };
         let context = Arc::clone(self);
         let removed = blocking(move || {
             let _until_done = held;
             if context.is_used(&name) {
-                return Ok(());
+                return Ok(false);
             }
-            context.cache.remove(&name)
+            context.cache.remove(&name).map(|()| true)
         });
-        if let Err(error) = removed.await {
+        removed.await.unwrap_or_else(|error| {
             tracing::warn!(%error, "failed to remove an unused install");
-        }
+            false
+        })
     }
 
     /// Evicts unused installs, least recently used first, until the cache is within its limit.
     pub(crate) async fn make_room(self: &Arc<Self>) -> Result<(), Fault> {
         let most = self.settings.cache_bytes;
-        let looking = |error: io::Error| {
+        let costs = self.costs().await.map_err(|error| {
             Fault::from_storage(McpPhase::DepInstall, "listing installs", &error)
-        };
-        for cost in self.costs().await.map_err(looking)? {
-            if self.taken().await.map_err(looking)? <= most {
-                return Ok(());
+        })?;
+        let mut taken: u64 = costs.iter().map(|cost| cost.bytes).sum();
+        for cost in costs {
+            if taken > most && self.drop_install(cost.name).await {
+                taken -= cost.bytes;
             }
-            self.drop_install(cost.name).await;
         }
-        let taken = self.taken().await.map_err(looking)?;
         if taken <= most {
             return Ok(());
         }
@@ -151,24 +146,18 @@ impl HostContext {
         blocking(move || context.cache.costs()).await
     }
 
-    async fn taken(self: &Arc<Self>) -> io::Result<u64> {
-        Ok(self.costs().await?.iter().map(|cost| cost.bytes).sum())
-    }
-
-    fn uses_of(&self, name: &str) -> usize {
-        let uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
-        uses.get(name).copied().unwrap_or_default()
-    }
-
     fn is_used(&self, name: &str) -> bool {
-        if self.uses_of(name) > 0 {
+        let uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        if uses.contains_key(name) {
             return true;
         }
+        drop(uses);
         // If the definitions cannot be read, assume that the install is used.
         let Ok(listed) = self.store.list() else {
             return true;
         };
-        listed.names().any(|server| match self.run_record(server) {
+        let run_record = |server| self.store.run_record::<RunRecord>(server);
+        listed.names().any(|server| match run_record(server) {
             Some(run) => run.cache_key.as_deref() == Some(name),
             // The same for a server whose definition cannot be read.
             None => listed.unread.contains(server),

@@ -36,59 +36,51 @@ pub fn client_config<'a>(
         asks_for_token |= matches!(reach, McpReach::Http { with_token, .. } if *with_token);
         entries.insert(name.to_owned(), entry(client, reach));
     }
-    let mut whole = Map::new();
-    match client {
-        McpClient::Claude | McpClient::Cursor => {
-            whole.insert("mcpServers".to_owned(), Value::Object(entries));
-        }
-        McpClient::Vscode => {
-            if asks_for_token {
-                let input = json!([{
-                    "type": "promptString",
-                    "id": "boxwood-token",
-                    "description": "A token of the Boxwood daemon",
-                    "password": true,
-                }]);
-                whole.insert("inputs".to_owned(), input);
-            }
-            whole.insert("servers".to_owned(), Value::Object(entries));
-        }
+    if client != McpClient::Vscode {
+        return json!({"mcpServers": entries});
     }
-    Value::Object(whole)
+    let mut whole = json!({"servers": entries});
+    if asks_for_token {
+        whole["inputs"] = json!([{
+            "type": "promptString",
+            "id": "boxwood-token",
+            "description": "A token of the Boxwood daemon",
+            "password": true,
+        }]);
+    }
+    whole
 }
 
 fn entry(client: McpClient, reach: &McpReach) -> Value {
     match reach {
-        McpReach::Command { program, args } => match client {
-            McpClient::Claude | McpClient::Cursor => json!({"command": program, "args": args}),
-            McpClient::Vscode => json!({"type": "stdio", "command": program, "args": args}),
-        },
+        McpReach::Command { program, args } => {
+            let mut entry = json!({"command": program, "args": args});
+            if client == McpClient::Vscode {
+                entry["type"] = json!("stdio");
+            }
+            entry
+        }
         McpReach::Http {
             url,
             headers,
             with_token,
         } => {
-            let mut entry = Map::new();
+            let mut entry = json!({"url": url});
             if client != McpClient::Cursor {
-                entry.insert("type".to_owned(), json!("http"));
+                entry["type"] = json!("http");
             }
-            entry.insert("url".to_owned(), json!(url));
-            let mut sent: Map<String, Value> = headers
-                .iter()
-                .map(|(name, value)| (name.clone(), json!(value)))
-                .collect();
+            for (name, value) in headers {
+                entry["headers"][name] = json!(value);
+            }
             if *with_token {
                 let token = match client {
                     McpClient::Claude => "${BOXWOOD_TOKEN}",
                     McpClient::Cursor => "${env:BOXWOOD_TOKEN}",
                     McpClient::Vscode => "${input:boxwood-token}",
                 };
-                sent.insert("Authorization".to_owned(), json!(format!("Bearer {token}")));
+                entry["headers"]["Authorization"] = json!(format!("Bearer {token}"));
             }
-            if !sent.is_empty() {
-                entry.insert("headers".to_owned(), Value::Object(sent));
-            }
-            Value::Object(entry)
+            entry
         }
     }
 }

@@ -72,8 +72,7 @@ struct ServerFile {
 type Values = BTreeMap<String, String>;
 
 /// `secrets/<name>.json`: values by revision.
-#[derive(Default, Serialize, Deserialize)]
-struct SecretFile(BTreeMap<u64, Values>);
+type SecretFile = BTreeMap<u64, Values>;
 
 impl Store {
     /// Creates missing directories and removes leftovers of a crash.
@@ -187,7 +186,7 @@ impl Store {
         }
         if let Some(revision) = found.revision {
             let secrets: SecretFile = read_json(&file(&self.secrets, name))?.unwrap_or_default();
-            let values = secrets.0.get(&revision);
+            let values = secrets.get(&revision);
             spec.env = values.cloned().ok_or_else(|| {
                 broken("the values of its variables are missing; add the server again".to_owned())
             })?;
@@ -206,10 +205,10 @@ impl Store {
         // An unreadable definition can still be replaced.
         let old: Option<ServerFile> = read_json(&place).ok().flatten();
         let mut values: SecretFile = read_json(&secrets).ok().flatten().unwrap_or_default();
-        let revision = (!spec.env.is_empty())
-            .then(|| values.0.last_key_value().map_or(1, |(last, _)| last + 1));
+        let revision =
+            (!spec.env.is_empty()).then(|| values.last_key_value().map_or(1, |(last, _)| last + 1));
         if let Some(revision) = revision {
-            values.0.insert(revision, spec.env.clone());
+            values.insert(revision, spec.env.clone());
             write_json(&secrets, &values)?;
         }
         let stored = Stored {
@@ -234,8 +233,8 @@ impl Store {
             None => {
                 remove(&secrets)?;
             }
-            Some(revision) if values.0.len() > 1 => {
-                values.0.retain(|held, _| *held == revision);
+            Some(revision) if values.len() > 1 => {
+                values.retain(|held, _| *held == revision);
                 write_json(&secrets, &values)?;
             }
             Some(_) => {}

@@ -31,33 +31,23 @@ impl ToolFilter {
     }
 }
 
-/// Greedy with backtracking to the last star. Takes at most the product of both lengths.
+/// Matches each part between two stars at its first occurrence.
 fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut at, mut read) = (0, 0);
-    // Position of the last star, and how much text it has matched so far.
-    let mut star: Option<(usize, usize)> = None;
-    while read < text.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                star = Some((at, read));
-                at += 1;
-            }
-            Some(byte) if *byte == text[read] => {
-                at += 1;
-                read += 1;
-            }
-            _ => match &mut star {
-                None => return false,
-                Some((place, taken)) => {
-                    *taken += 1;
-                    at = *place + 1;
-                    read = *taken;
-                }
-            },
-        }
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let inner = text.strip_prefix(first);
+    let Some(mut left) = inner.and_then(|text| text.strip_suffix(last)) else {
+        return false;
+    };
+    for part in middle.split('*') {
+        let Some(at) = left.find(part) else {
+            return false;
+        };
+        left = &left[at + part.len()..];
     }
-    pattern[at..].iter().all(|byte| *byte == b'*')
+    true
 }
 
 #[cfg(test)]

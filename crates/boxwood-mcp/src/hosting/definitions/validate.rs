@@ -1,6 +1,8 @@
 //! Validates definitions, however they were added. All sizes are bounded here.
 
-use boxwood_api::McpServerSpec;
+use std::collections::BTreeMap;
+
+use boxwood_api::{McpBoxSettings, McpServerSpec};
 
 use super::secret_args;
 use crate::hosting::HostingError;
@@ -10,11 +12,11 @@ const MAX_PATH_BYTES: usize = 4096;
 const MAX_ARGUMENTS: usize = 1000;
 /// Limit of the kernel for one argument or variable.
 const MAX_TEXT_BYTES: usize = 128 << 10;
-const MAX_TOGETHER_BYTES: usize = 1 << 20;
+const MAX_TOTAL_BYTES: usize = 1 << 20;
 const MAX_VARIABLES: usize = 500;
 const MAX_PATTERNS: usize = 500;
 const MAX_PATTERN_BYTES: usize = 256;
-const MAX_PACKAGES: usize = 100;
+const MAX_PACKAGES: usize = 64;
 const MAX_PACKAGE_BYTES: usize = 500;
 const MAX_STARTUP_SECONDS: u64 = 3600;
 
@@ -28,50 +30,44 @@ pub(crate) fn check(spec: &McpServerSpec) -> Result<(), HostingError> {
         return Err(HostingError::invalid("command", fix));
     }
     text("command", &spec.command, MAX_PATH_BYTES)?;
-    count("args", spec.args.len(), MAX_ARGUMENTS)?;
-    arguments(spec)?;
+    texts("args", &spec.args, MAX_ARGUMENTS, MAX_TEXT_BYTES)?;
+    filled_arguments(spec)?;
     variables("env", &spec.env)?;
-    if let Some(cwd) = &spec.cwd {
-        text("cwd", cwd, MAX_PATH_BYTES)?;
-    }
-    for (field, patterns) in [
+    texts("cwd", &spec.cwd, 1, MAX_PATH_BYTES)?;
+    let patterns = [
         ("tools.allow", &spec.tools.allow),
         ("tools.deny", &spec.tools.deny),
-    ] {
-        count(field, patterns.len(), MAX_PATTERNS)?;
-        for pattern in patterns {
-            text(field, pattern, MAX_PATTERN_BYTES)?;
-        }
+    ];
+    for (field, patterns) in patterns {
+        texts(field, patterns, MAX_PATTERNS, MAX_PATTERN_BYTES)?;
     }
     if spec.idle_stop_sec == Some(0) {
         let fix = "must be at least 1; omit it to never stop the server";
         return Err(HostingError::invalid("idle_stop_sec", fix));
     }
-    count("with", spec.with.len(), MAX_PACKAGES)?;
-    for package in &spec.with {
-        text("with", package, MAX_PACKAGE_BYTES)?;
-        if package.starts_with('-') || package.chars().any(char::is_control) || package.is_empty() {
-            let fix = "must be packages or constraints such as `mcp<2`, not options";
-            return Err(HostingError::invalid("with", fix));
-        }
+    texts("with", &spec.with, MAX_PACKAGES, MAX_PACKAGE_BYTES)?;
+    let is_option = |package: &String| {
+        package.starts_with('-') || package.chars().any(char::is_control) || package.is_empty()
+    };
+    if spec.with.iter().any(is_option) {
+        let fix = "must be packages or constraints such as `mcp<2`, not options";
+        return Err(HostingError::invalid("with", fix));
     }
-    box_settings(spec)
+    box_settings(&spec.settings)
 }
 
 /// Measures the arguments with their secrets inserted.
-fn arguments(spec: &McpServerSpec) -> Result<(), HostingError> {
-    let mut bytes = 0_usize;
+fn filled_arguments(spec: &McpServerSpec) -> Result<(), HostingError> {
+    let mut total = 0_usize;
     for argument in &spec.args {
-        text("args", argument, MAX_TEXT_BYTES)?;
-        let filled = secret_args::filled_bytes(argument, &spec.env);
-        length("args", filled, MAX_TEXT_BYTES)?;
-        bytes = bytes.saturating_add(filled);
+        let bytes = secret_args::filled_bytes(argument, &spec.env);
+        limit("args", bytes, MAX_TEXT_BYTES, "bytes")?;
+        total = total.saturating_add(bytes);
     }
-    together("args", bytes)
+    limit("args", total, MAX_TOTAL_BYTES, "bytes in total")
 }
 
-fn box_settings(spec: &McpServerSpec) -> Result<(), HostingError> {
-    let settings = &spec.settings;
+fn box_settings(settings: &McpBoxSettings) -> Result<(), HostingError> {
     variables("box.env", &settings.env)?;
     if !(1..=MAX_STARTUP_SECONDS).contains(&settings.startup_timeout_sec) {
         let fix = format!("must be 1 to {MAX_STARTUP_SECONDS}");
@@ -83,14 +79,10 @@ fn box_settings(spec: &McpServerSpec) -> Result<(), HostingError> {
         ("box.image", &settings.image),
         ("box.host_path", &settings.host_path),
     ] {
-        if let Some(value) = value {
-            text(field, value, MAX_PATH_BYTES)?;
-        }
+        texts(field, value, 1, MAX_PATH_BYTES)?;
     }
-    if settings
-        .cpus
-        .is_some_and(|cpus| !(cpus.is_finite() && cpus > 0.0))
-    {
+    let is_positive = |cpus: f64| cpus.is_finite() && cpus > 0.0;
+    if !settings.cpus.is_none_or(is_positive) {
         return Err(HostingError::invalid("box.cpus", "must be more than 0"));
     }
     for (field, value) in [
@@ -105,11 +97,8 @@ fn box_settings(spec: &McpServerSpec) -> Result<(), HostingError> {
 }
 
 /// Values may be secrets, so errors contain only names.
-fn variables(
-    field: &str,
-    variables: &std::collections::BTreeMap<String, String>,
-) -> Result<(), HostingError> {
-    count(field, variables.len(), MAX_VARIABLES)?;
+fn variables(field: &str, variables: &BTreeMap<String, String>) -> Result<(), HostingError> {
+    limit(field, variables.len(), MAX_VARIABLES, "entries")?;
     for (name, value) in variables {
         if name.is_empty() || name.contains(['=', '\0']) || name.len() > MAX_PATTERN_BYTES {
             let fix = "names must have 1 to 256 bytes and no `=`";
@@ -117,46 +106,37 @@ fn variables(
         }
         text(&format!("{field}.{name}"), value, MAX_TEXT_BYTES)?;
     }
-    together(
-        field,
-        variables
-            .iter()
-            .map(|(name, value)| name.len() + value.len())
-            .sum(),
-    )
+    let lengths = variables
+        .iter()
+        .map(|(name, value)| name.len() + value.len());
+    limit(field, lengths.sum(), MAX_TOTAL_BYTES, "bytes in total")
+}
+
+fn texts<'a>(
+    field: &str,
+    values: impl IntoIterator<Item = &'a String>,
+    most_values: usize,
+    most_bytes: usize,
+) -> Result<(), HostingError> {
+    let mut count = 0;
+    for value in values {
+        count += 1;
+        text(field, value, most_bytes)?;
+    }
+    limit(field, count, most_values, "entries")
 }
 
 fn text(field: &str, value: &str, most: usize) -> Result<(), HostingError> {
     if value.contains('\0') {
         return Err(HostingError::invalid(field, "must not contain a NUL byte"));
     }
-    length(field, value.len(), most)
+    limit(field, value.len(), most, "bytes")
 }
 
-fn length(field: &str, bytes: usize, most: usize) -> Result<(), HostingError> {
-    if bytes > most {
-        return Err(HostingError::invalid(
-            field,
-            format!("must not be longer than {most} bytes"),
-        ));
-    }
-    Ok(())
-}
-
-fn count(field: &str, found: usize, most: usize) -> Result<(), HostingError> {
+fn limit(field: &str, found: usize, most: usize, unit: &str) -> Result<(), HostingError> {
     if found > most {
-        return Err(HostingError::invalid(
-            field,
-            format!("{found} entries; the limit is {most}"),
-        ));
-    }
-    Ok(())
-}
-
-fn together(field: &str, bytes: usize) -> Result<(), HostingError> {
-    if bytes > MAX_TOGETHER_BYTES {
-        let fix = format!("must not be longer than {MAX_TOGETHER_BYTES} bytes in total");
-        return Err(HostingError::invalid(field, fix));
+        let message = format!("{found} {unit}; the limit is {most}");
+        return Err(HostingError::invalid(field, message));
     }
     Ok(())
 }
@@ -223,6 +203,7 @@ mod tests {
         refused(json!({"idle_stop_sec": 0}), "idle_stop_sec");
         refused(json!({"with": ["--index-url=x"]}), "with");
         refused(json!({"with": ["a\nb"]}), "with");
+        refused(json!({"with": vec!["a"; 65]}), "with");
         refused(
             json!({"box": {"startup_timeout_sec": 0}}),
             "box.startup_timeout_sec",

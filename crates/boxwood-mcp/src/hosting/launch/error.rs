@@ -29,8 +29,6 @@ pub(crate) enum LaunchError {
         word: String,
         why: &'static str,
     },
-    #[error("`with` has {count} entries; the limit is {limit}")]
-    TooManyPackages { count: usize, limit: usize },
     #[error("`with` cannot be used with `{command}`, which is started without an install")]
     WithNothing { command: String },
     #[error("MCP host_path does not exist or is not a directory: {}", path.display())]
@@ -41,8 +39,8 @@ pub(crate) enum LaunchError {
     Manifest { path: PathBuf, source: io::Error },
     #[error("{} does not parse: {message}", path.display())]
     BadManifest { path: PathBuf, message: String },
-    #[error("`{option}` requires a lock file, and {} has no uv.lock", path.display())]
-    NoLock { option: String, path: PathBuf },
+    #[error("`--locked` and `--frozen` require a lock file, and {} has no uv.lock", path.display())]
+    NoLock { path: PathBuf },
     #[error("the packages of the virtual environment {} are not listed anywhere", path.display())]
     NoManifest { path: PathBuf },
     #[error("{} has more than {limit}", path.display())]
@@ -58,7 +56,7 @@ impl LaunchError {
         let hint = match self {
             Self::Unsupported { instead, .. } => (*instead).to_owned(),
             Self::UnknownOption { option, .. } => format!(
-                "start the server without `{option}`; installers read settings from variables too, such as UV_OFFLINE or NPM_CONFIG_USERCONFIG"
+                "start the server without `{option}`, or write short options separately; installers read settings from variables too, such as UV_OFFLINE or NPM_CONFIG_USERCONFIG"
             ),
             Self::MissingValue { option, .. } => format!("give `{option}` a value, or remove it"),
             Self::NothingToRun { launcher } => {
@@ -67,7 +65,6 @@ impl LaunchError {
             Self::BadPackage { .. } => {
                 "write packages as in their index, such as `mcp-server-time==2026.10.19` or `@scope/name@1.2`".to_owned()
             }
-            Self::TooManyPackages { .. } => "combine the requirements in one package".to_owned(),
             Self::WithNothing { .. } => {
                 "`with` works for uvx, uv run, npx and python".to_owned()
             }
@@ -77,8 +74,8 @@ impl LaunchError {
             Self::TooBroad { .. } => {
                 "set box.host_path to the directory of the server, or set box.host_path_mode to `none`".to_owned()
             }
-            Self::NoLock { option, .. } => {
-                format!("run `uv lock` there, or start the server without `{option}`")
+            Self::NoLock { .. } => {
+                "run `uv lock` there, or start the server without these options".to_owned()
             }
             Self::NoManifest { .. } => {
                 "list them in a requirements.txt beside it (`pip freeze`) or in `with`; start a server without packages with `python3`".to_owned()

@@ -19,16 +19,16 @@ use serde::{Deserialize, Serialize};
 use super::BoxKind;
 
 pub(crate) use error::LaunchError;
-pub(crate) use recipe::key::hex;
+pub(crate) use recipe::key::{hex, tools_of_this_host};
 pub(crate) use workspace::paths::HostDirectory;
 
 use parse::command::{Launcher, ParsedCommand};
 use recipe::entry::Entry;
-use recipe::key::{self, Key};
+use recipe::key::Key;
 use recipe::{LaunchContext, Resolved, node, python};
 use workspace::digest;
-use workspace::infer::{self, Inferred};
-use workspace::paths::{Mapping, PathMap};
+use workspace::infer;
+use workspace::paths::PathMap;
 
 /// Mount point of the install in the box.
 pub(crate) const CACHE: &str = "/opt/mcp";
@@ -39,19 +39,6 @@ pub(crate) const SOURCES: &str = "/opt/mcp-sources";
 pub(crate) const NODE_MODULES: &str = "/node_modules";
 /// Appended to a `PATH` set by the server, which often comes from another machine.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-#[derive(Clone, Debug)]
-pub(crate) struct HostFacts {
-    tools: String,
-}
-
-impl HostFacts {
-    pub(crate) fn of_this_host() -> Self {
-        Self {
-            tools: key::tools_of_this_host(),
-        }
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct LaunchPlan {
@@ -120,29 +107,23 @@ pub(crate) fn notice(spec: &McpServerSpec) -> Option<String> {
     })
 }
 
-/// Parses the command. Reads the host's file system and may block.
-pub(crate) fn plan(spec: &McpServerSpec, facts: &HostFacts) -> Result<LaunchPlan, LaunchError> {
+/// Parses the command. Reads the host's file system and may block. `tools` describes the tools of this host.
+pub(crate) fn plan(spec: &McpServerSpec, tools: &str) -> Result<LaunchPlan, LaunchError> {
     let parsed = ParsedCommand::read(&spec.command, &spec.args)?;
-    let path_map = match host_path(spec, &parsed)? {
-        Inferred::Nothing => None,
-        Inferred::One(host) => Some(PathMap::new(&host, DEFAULT_MOUNT_PATH)),
-        Inferred::Several(hosts) => Some(PathMap::several(&hosts, DEFAULT_MOUNT_PATH)),
-    };
     let context = LaunchContext {
         spec,
-        path_map: path_map.as_ref(),
+        path_map: PathMap::new(&host_paths(spec, &parsed)?),
     };
     let resolved = match &parsed.launcher {
         Launcher::PythonTool(tool) => python::tool(tool, &context)?,
         Launcher::Project(run) => python::run(run, &parsed, &context)?,
-        Launcher::NodeTool(tool) => node::tool(tool, &parsed, &context)?,
-        Launcher::Node { args } => node::run("node", args, &parsed, &context)?,
-        Launcher::Npm { args } => node::run("npm", args, &parsed, &context)?,
+        Launcher::NodeTool(tool) => node::tool(tool, &context)?,
+        Launcher::NodeRun { program, args } => node::run(program, args, &parsed, &context)?,
         Launcher::Plain { command, args } => as_written(command, args, &context)?,
     };
     let cwd = match (&resolved.cwd, &spec.cwd) {
         (Some(cwd), _) => cwd.clone(),
-        (None, Some(cwd)) => context.word(cwd),
+        (None, Some(cwd)) => context.path_map.word(cwd),
         (None, None) => DEFAULT_MOUNT_PATH.to_owned(),
     };
     let mut env = BTreeMap::new();
@@ -159,16 +140,13 @@ pub(crate) fn plan(spec: &McpServerSpec, facts: &HostFacts) -> Result<LaunchPlan
         env.entry("PYTHONDONTWRITEBYTECODE".to_owned())
             .or_insert_with(|| "1".to_owned());
     }
-    let mappings = path_map.iter().flat_map(PathMap::mappings);
     Ok(LaunchPlan {
-        install: resolved
-            .recipe
-            .map(|recipe| recipe.finish(spec, &facts.tools)),
+        install: resolved.recipe.map(|recipe| recipe.finish(spec, tools)),
         command: resolved.command,
         args: resolved.args,
         cwd,
         env,
-        directories: mappings.map(Mapping::whole).collect(),
+        directories: context.path_map.directories().cloned().collect(),
     })
 }
 
@@ -182,21 +160,19 @@ fn as_written(
             command: command.to_owned(),
         });
     }
-    let command = context
-        .path_map
-        .map_or_else(|| command.to_owned(), |path_map| path_map.command(command));
+    let command = context.path_map.command(command);
     Ok(Resolved::new(command, context.words(args), None))
 }
 
-/// The configured directory, or the common parent of the paths in the command.
-fn host_path(spec: &McpServerSpec, parsed: &ParsedCommand) -> Result<Inferred, LaunchError> {
+/// The configured directory, or those of the paths in the command.
+fn host_paths(spec: &McpServerSpec, parsed: &ParsedCommand) -> Result<Vec<PathBuf>, LaunchError> {
     if spec.settings.host_path_mode == MountMode::None {
-        return Ok(Inferred::Nothing);
+        return Ok(Vec::new());
     }
     if let Some(path) = &spec.settings.host_path {
         let path = PathBuf::from(path);
         return if path.is_absolute() && path.is_dir() {
-            Ok(Inferred::One(path))
+            Ok(vec![path])
         } else {
             Err(LaunchError::NoHostPath { path })
         };

@@ -3,7 +3,7 @@
 //! Errors never quote the files, because policy has not yet decided whether the caller may read them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use toml::Table;
@@ -37,7 +37,10 @@ pub(crate) struct PythonProject {
 impl PythonProject {
     pub(crate) fn read(directory: &Path) -> Result<Option<Self>, LaunchError> {
         let has = |name: &str| directory.join(name).is_file();
-        let pyproject = pyproject(directory)?;
+        let pyproject = match manifest(directory, "pyproject.toml")? {
+            Some((path, text)) => Some(toml(&path, &text, "invalid TOML")?),
+            None => None,
+        };
         let declared = pyproject.as_ref().and_then(pyproject_kind);
         let kind = if has("setup.py") || has("setup.cfg") {
             PythonKind::Package
@@ -48,34 +51,25 @@ impl PythonProject {
         } else {
             return Ok(None);
         };
-        let requires_python = pyproject
-            .as_ref()
-            .and_then(|pyproject| table(pyproject, "project")?.get("requires-python"))
-            .and_then(toml::Value::as_str)
-            .map(str::to_owned);
+        let project = pyproject.as_ref().and_then(|it| table(it, "project"));
         Ok(Some(Self {
             kind,
-            requires_python,
+            requires_python: project.and_then(required_python),
             has_lock: has("uv.lock"),
         }))
     }
 }
 
-fn table<'a>(of: &'a Table, name: &str) -> Option<&'a Table> {
-    of.get(name).and_then(toml::Value::as_table)
+fn toml(path: &Path, text: &str, message: &str) -> Result<Table, LaunchError> {
+    text.parse().map_err(|_| bad(path, message))
 }
 
-fn pyproject(directory: &Path) -> Result<Option<Table>, LaunchError> {
-    let path = directory.join("pyproject.toml");
-    let text = read_text(&path, LONGEST_MANIFEST).map_err(|source| LaunchError::Manifest {
-        path: path.clone(),
-        source,
-    })?;
-    text.map(|text| {
-        text.parse::<Table>()
-            .map_err(|_| bad(&path, "invalid TOML"))
-    })
-    .transpose()
+fn required_python(table: &Table) -> Option<String> {
+    table.get("requires-python")?.as_str().map(str::to_owned)
+}
+
+fn table<'a>(of: &'a Table, name: &str) -> Option<&'a Table> {
+    of.get(name).and_then(toml::Value::as_table)
 }
 
 /// `None` if the file only configures tools.
@@ -96,17 +90,6 @@ fn pyproject_kind(pyproject: &Table) -> Option<PythonKind> {
             .contains_key("project")
             .then_some(PythonKind::Declared),
     }
-}
-
-/// Refuses entries that an installer would take for an option, without quoting them.
-fn check_names(path: &Path, dependencies: &[String]) -> Result<(), LaunchError> {
-    if dependencies.iter().any(|word| plain(word).is_err()) {
-        return Err(bad(
-            path,
-            "one of its `dependencies` is not a valid requirement",
-        ));
-    }
-    Ok(())
 }
 
 fn texts(value: &toml::Value) -> Option<Vec<String>> {
@@ -140,21 +123,20 @@ impl ScriptNeeds {
         let Some(block) = metadata_block(&text) else {
             return Ok(None);
         };
-        let table = block
-            .parse::<Table>()
-            .map_err(|_| bad(script, "its `script` metadata is invalid TOML"))?;
+        let table = toml(script, &block, "its `script` metadata is invalid TOML")?;
         let dependencies = table
             .get("dependencies")
             .map_or(Some(Vec::new()), texts)
             .filter(|all| all.len() <= MOST_DEPENDENCIES)
             .ok_or_else(|| bad(script, "its `dependencies` are not a list of strings"))?;
-        check_names(script, &dependencies)?;
+        // An installer would take some words for an option.
+        if dependencies.iter().any(|word| plain(word).is_err()) {
+            let message = "one of its `dependencies` is not a valid requirement";
+            return Err(bad(script, message));
+        }
         Ok(Some(Self {
             dependencies,
-            requires_python: table
-                .get("requires-python")
-                .and_then(toml::Value::as_str)
-                .map(str::to_owned),
+            requires_python: required_python(&table),
         }))
     }
 }
@@ -174,34 +156,26 @@ fn metadata_block(text: &str) -> Option<String> {
     None
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NodeModules {
-    /// Present, or not needed.
-    Here,
-    Missing,
-}
-
-/// `None` without a `package.json`.
-pub(crate) fn node_modules(directory: &Path) -> Result<Option<NodeModules>, LaunchError> {
-    let path = directory.join("package.json");
-    let text = read_text(&path, LONGEST_MANIFEST).map_err(|source| LaunchError::Manifest {
-        path: path.clone(),
-        source,
-    })?;
-    let Some(text) = text else {
-        return Ok(None);
+/// Returns true if the project needs modules and has none.
+pub(crate) fn lacks_node_modules(directory: &Path) -> Result<bool, LaunchError> {
+    let Some((path, text)) = manifest(directory, "package.json")? else {
+        return Ok(false);
     };
     let manifest: Value = serde_json::from_str(&text).map_err(|_| bad(&path, "invalid JSON"))?;
     let needs_some = ["dependencies", "devDependencies", "optionalDependencies"]
         .iter()
         .filter_map(|name| manifest.get(name)?.as_object())
         .any(|names| !names.is_empty());
-    let has_some = fs::symlink_metadata(directory.join("node_modules")).is_ok();
-    Ok(Some(if needs_some && !has_some {
-        NodeModules::Missing
-    } else {
-        NodeModules::Here
-    }))
+    Ok(needs_some && fs::symlink_metadata(directory.join("node_modules")).is_err())
+}
+
+/// The path of a manifest and its text.
+fn manifest(directory: &Path, name: &str) -> Result<Option<(PathBuf, String)>, LaunchError> {
+    let path = directory.join(name);
+    match read_text(&path, LONGEST_MANIFEST) {
+        Ok(text) => Ok(text.map(|text| (path, text))),
+        Err(source) => Err(LaunchError::Manifest { path, source }),
+    }
 }
 
 #[cfg(test)]
@@ -278,7 +252,7 @@ mod tests {
         ]);
         for error in [
             PythonProject::read(tree.path()).expect_err("no TOML"),
-            node_modules(tree.path()).expect_err("no JSON"),
+            lacks_node_modules(tree.path()).expect_err("no JSON"),
         ] {
             assert!(matches!(error, LaunchError::BadManifest { .. }));
             assert!(!format!("{error:?}").contains("secret"), "{error}");
@@ -312,11 +286,11 @@ mod tests {
     fn modules_are_missing_only_if_needed() {
         let none = tree(&[("package.json", r#"{"name":"x"}"#)]);
         let some = tree(&[("package.json", r#"{"dependencies":{"zod":"3"}}"#)]);
-        let read = |directory: &Path| node_modules(directory).expect("it can be read");
-        assert_eq!(read(none.path()), Some(NodeModules::Here));
-        assert_eq!(read(some.path()), Some(NodeModules::Missing));
+        let lacks = |directory: &Path| lacks_node_modules(directory).expect("it can be read");
+        assert!(!lacks(none.path()));
+        assert!(lacks(some.path()));
         fs::create_dir(some.path().join("node_modules")).expect("it is ours");
-        assert_eq!(read(some.path()), Some(NodeModules::Here));
-        assert_eq!(read(tree(&[]).path()), None);
+        assert!(!lacks(some.path()));
+        assert!(!lacks(tree(&[]).path()));
     }
 }

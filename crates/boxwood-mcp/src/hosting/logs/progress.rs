@@ -83,20 +83,6 @@ impl ProgressLog {
         self.say(McpProgress::Phase { phase, detail });
     }
 
-    /// Sets the detail of the current phase.
-    pub(crate) fn detail(&self, words: &str) {
-        let mut inner = self.inner();
-        let Some(step) = inner.steps.last_mut() else {
-            return;
-        };
-        step.detail = Some(words.to_owned());
-        let phase = step.phase;
-        self.say(McpProgress::Phase {
-            phase,
-            detail: Some(words.to_owned()),
-        });
-    }
-
     /// Duplicates are ignored, because one start may create several boxes.
     pub(crate) fn notice(&self, notices: impl IntoIterator<Item = String>) {
         let mut inner = self.inner();

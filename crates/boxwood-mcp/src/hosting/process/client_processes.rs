@@ -46,15 +46,24 @@ pub(crate) struct ChildProcesses {
     secrets: Arc<Secrets>,
     next: AtomicU64,
     children: Mutex<Children>,
-    ended_stderr: Arc<StderrTail>,
     modern: tokio::sync::Mutex<Modern>,
 }
 
 #[derive(Default)]
 struct Children {
-    /// By number. The connection is `None` while the process starts.
-    running: BTreeMap<u64, (ProcessId, Option<Connection>)>,
+    /// The connection is `None` while the process starts.
+    running: BTreeMap<ProcessId, Option<Connection>>,
     is_closed: bool,
+    /// Of ended processes.
+    stderr: String,
+}
+
+impl Children {
+    fn keep_stderr(&mut self, process: &ProcessId, text: &str) {
+        self.stderr.push_str(&stderr_section(process, text));
+        let kept = tail_of_lines(&self.stderr, KEPT_BYTES).len();
+        self.stderr.drain(..self.stderr.len() - kept);
+    }
 }
 
 /// The process for modern clients.
@@ -91,10 +100,9 @@ impl ClientProcess {
     }
 }
 
-/// Reserves a number, and stops its process on drop.
+/// Reserves a process id, and stops the process on drop.
 struct Slot {
     children: Arc<ChildProcesses>,
-    number: u64,
     process: ProcessId,
     is_kept: bool,
 }
@@ -109,7 +117,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         if !self.is_kept {
-            self.children.end(self.number);
+            self.children.end(&self.process);
         }
     }
 }
@@ -132,7 +140,6 @@ impl ChildProcesses {
             secrets: state.secrets(),
             next: AtomicU64::new(first),
             children: Mutex::default(),
-            ended_stderr: Arc::default(),
             modern: tokio::sync::Mutex::new(Modern::NotStarted),
         })
     }
@@ -154,7 +161,7 @@ impl ChildProcesses {
             Ok(opened) => opened,
             Err(fault) => {
                 let (context, session) = (&self.context, &self.session);
-                let fault = handshake::with_stderr_of(&slot.process, context, session, fault).await;
+                let fault = handshake::with_stderr(context, session, &slot.process, fault).await;
                 return Err(fault.redacted(&self.secrets).into());
             }
         };
@@ -214,19 +221,19 @@ impl ChildProcesses {
     /// The shortest idle time of all children. `None` without children.
     pub(crate) fn idle_for(&self) -> Option<Duration> {
         let children = self.lock();
-        let connections = children.running.values().map(|(_, child)| child.as_ref());
+        let connections = children.running.values().map(Option::as_ref);
         connections
             .map(|child| child.map_or(Duration::ZERO, Connection::idle_for))
             .min()
     }
 
     /// Stops idle children for as long as it is polled.
-    pub(crate) async fn stop_idle(&self) -> Infallible {
+    pub(crate) async fn stop_idle(self: &Arc<Self>) -> Infallible {
         let limit = self.context.settings.idle_child;
         loop {
             tokio::time::sleep((limit / 4).max(Duration::from_millis(50))).await;
-            for number in self.idle_longer_than(limit) {
-                self.end(number);
+            for process in self.idle_longer_than(limit) {
+                self.end(&process);
             }
         }
     }
@@ -235,21 +242,22 @@ impl ChildProcesses {
     pub(crate) fn close(&self) {
         let mut children = self.lock();
         children.is_closed = true;
-        let connections = children.running.values().filter_map(|(_, it)| it.as_ref());
-        connections.for_each(Connection::close);
+        children
+            .running
+            .values()
+            .flatten()
+            .for_each(Connection::close);
     }
 
     /// Stops the processes that are useless after the daemon's shutdown. The box keeps running.
     pub(crate) fn detach(&self) {
         let mut children = self.lock();
-        let started = children
-            .running
-            .extract_if(.., |_, (_, child)| child.is_some());
+        let started = children.running.extract_if(.., |_, child| child.is_some());
         let started: Vec<_> = started.collect();
         // Processes that are still starting are stopped when their start is dropped.
         children.is_closed = true;
         drop(children);
-        for (_, (process, child)) in started {
+        for (process, child) in started {
             child.iter().for_each(Connection::close);
             self.stop_later(process);
         }
@@ -264,18 +272,18 @@ impl ChildProcesses {
 
     /// Stderr of current and ended children, each with a heading.
     pub(crate) async fn stderr(&self) -> String {
-        let processes: Vec<_> = {
+        let (processes, ended) = {
             let children = self.lock();
-            let running = children.running.values();
-            running.map(|(process, _)| process.clone()).collect()
+            let processes: Vec<_> = children.running.keys().cloned().collect();
+            (processes, children.stderr.clone())
         };
         let (context, session, secrets) = (&self.context, &self.session, &self.secrets);
         let stderr = processes.iter().map(async |process| {
-            let text = handshake::stderr_of(process, context, session, secrets).await;
+            let text = handshake::stderr(context, session, process, secrets).await;
             stderr_section(process, &text.unwrap_or_default())
         });
         let stderr = join_all(stderr).await.concat();
-        format!("{}{stderr}", self.ended_stderr.text())
+        format!("{ended}{stderr}")
     }
 
     async fn launch(&self, slot: &Slot, clock: &StartClock) -> Result<Connection, Fault> {
@@ -288,7 +296,7 @@ impl ChildProcesses {
         let mut children = self.lock();
         if children.is_closed {
             connection.close();
-        } else if let Some((_, running)) = children.running.get_mut(&slot.number) {
+        } else if let Some(running) = children.running.get_mut(&slot.process) {
             *running = Some(connection.clone());
         }
         drop(children);
@@ -307,47 +315,46 @@ impl ChildProcesses {
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let process = id(number);
-        let of_clients = children.running.values().filter(|(it, _)| ids::is_own(it));
+        let of_clients = children.running.keys().filter(|it| ids::is_own(it));
         if ids::is_own(&process) && of_clients.count() >= most {
             let message = format!("{most} clients already have their own process of this server");
             return Err(HostingError::Full { message });
         }
-        children.running.insert(number, (process.clone(), None));
+        children.running.insert(process.clone(), None);
         Ok(Slot {
             children: Arc::clone(self),
-            number,
             process,
             is_kept: false,
         })
     }
 
-    fn idle_longer_than(&self, limit: Duration) -> Vec<u64> {
+    fn idle_longer_than(&self, limit: Duration) -> Vec<ProcessId> {
         let children = self.lock();
         let is_idle = |child: &Connection| child.is_ended() || child.unused_for() >= limit;
         children
             .running
             .iter()
-            .filter(|(_, (_, child))| child.as_ref().is_some_and(is_idle))
-            .map(|(number, _)| *number)
+            .filter(|(_, child)| child.as_ref().is_some_and(is_idle))
+            .map(|(process, _)| process.clone())
             .collect()
     }
 
     /// Only the first call stops the process.
-    fn end(&self, number: u64) {
-        let Some((process, connection)) = self.lock().running.remove(&number) else {
+    fn end(self: &Arc<Self>, process: &ProcessId) {
+        let Some((process, connection)) = self.lock().running.remove_entry(process) else {
             return;
         };
         if let Some(connection) = connection {
             connection.close();
         }
         // Also after `close`, because the box may still exist.
-        let (context, session) = (Arc::clone(&self.context), self.session.clone());
-        let (secrets, ended) = (Arc::clone(&self.secrets), Arc::clone(&self.ended_stderr));
+        let this = Arc::clone(self);
         self.context.spawn(async move {
+            let (context, session) = (&this.context, &this.session);
             // Keep the output for `logs`.
-            let text = handshake::stderr_of(&process, &context, &session, &secrets).await;
-            ended.keep(&process, &text.unwrap_or_default());
-            stop(&context, &session, &process).await;
+            let text = handshake::stderr(context, session, &process, &this.secrets).await;
+            this.lock().keep_stderr(&process, &text.unwrap_or_default());
+            stop(context, session, &process).await;
         });
     }
 
@@ -357,33 +364,26 @@ impl ChildProcesses {
             .spawn(async move { stop(&context, &session, &process).await });
     }
 
+    /// Closes the connection of a hung process. The next call starts another.
     fn watch(&self, connection: &Connection, protocol: Protocol) -> AbortOnDropHandle<()> {
-        let context = Arc::clone(&self.context);
-        let watching = watch(connection.clone(), protocol, context, self.session.clone());
-        AbortOnDropHandle::new(tokio::spawn(watching))
+        let (context, session) = (Arc::clone(&self.context), self.session.clone());
+        let connection = connection.clone();
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            let watched = Watched {
+                connection: &connection,
+                protocol,
+                has_answered: true,
+            };
+            let fault = health::broken(watched, &context.settings).await;
+            let message = &fault.message;
+            tracing::warn!(%session, message, "closing the connection of a hung child process");
+            connection.close();
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Children> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Closes the connection of a hung process. The next call starts another.
-async fn watch(
-    connection: Connection,
-    protocol: Protocol,
-    context: Arc<HostContext>,
-    session: SessionId,
-) {
-    let watched = Watched {
-        connection: &connection,
-        protocol,
-        has_answered: true,
-    };
-    let fault = health::broken(watched, &context.settings).await;
-    let message = &fault.message;
-    tracing::warn!(%session, message, "closing the connection of a hung child process");
-    connection.close();
 }
 
 async fn stop(context: &HostContext, session: &SessionId, process: &ProcessId) {
@@ -398,26 +398,6 @@ async fn stop(context: &HostContext, session: &SessionId, process: &ProcessId) {
 const SHOWN_BYTES: usize = 64 * 1024;
 /// Limit for all ended processes.
 const KEPT_BYTES: usize = 64 * 1024;
-
-#[derive(Default)]
-struct StderrTail(Mutex<String>);
-
-impl StderrTail {
-    fn keep(&self, process: &ProcessId, text: &str) {
-        let mut kept = self.lock();
-        kept.push_str(&stderr_section(process, text));
-        let surplus = kept.len() - tail_of_lines(&kept, KEPT_BYTES).len();
-        kept.drain(..surplus);
-    }
-
-    fn text(&self) -> String {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Empty if the process wrote nothing.
 fn stderr_section(process: &ProcessId, text: &str) -> String {

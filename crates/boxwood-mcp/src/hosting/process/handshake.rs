@@ -1,13 +1,11 @@
 //! Attaches to a new process, performs the handshake and describes failures.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use boxwood_agent::BoxesError;
 use boxwood_api::{ErrorCode, McpPhase, ProcessId, ProcessStatus, Reason, SessionId};
 
 use super::tools::ListError;
-use crate::hosting::boxes::ids;
 use crate::hosting::context::HostContext;
 use crate::hosting::logs::redact::Secrets;
 use crate::hosting::logs::tail::tail;
@@ -23,8 +21,6 @@ const WITH_HINT: &str =
 const READ_ONLY_HINT: &str = "it writes to a directory that is mounted read-only: set `box.host_path_mode` to `rw`, or make it write to \
      another directory, such as /tmp";
 const NO_SERVER: &str = "the command may not be an MCP server, or may need other arguments";
-/// Limit of the stderr that is kept.
-const KEPT_BYTES: usize = 256 * 1024;
 /// Limit of the stderr that is searched for known errors.
 const LAST_BYTES: usize = 500;
 /// Timeout for reading the stderr of an exited process.
@@ -87,23 +83,20 @@ pub(crate) async fn handshake(
     client: &ClientIdentity,
     clock: &StartClock,
 ) -> Result<Handshake, Fault> {
-    wire::handshake(connection, client, clock.left())
-        .await
-        .map_err(|error| from_handshake_error(error, clock))
-}
-
-fn from_handshake_error(error: HandshakeError, clock: &StartClock) -> Fault {
-    match error {
-        HandshakeError::Call(error) => of_call(error, clock),
-        HandshakeError::Refused {
+    let done = wire::handshake(connection, client, clock.left()).await;
+    let fault = match done {
+        Ok(handshake) => return Ok(handshake),
+        Err(HandshakeError::Call(error)) => return Err(of_call(error, clock)),
+        Err(HandshakeError::Refused {
             method,
             code,
             message,
-        } => refused(method, code, message).with_hint(NO_SERVER.to_owned()),
-        other @ HandshakeError::Unreadable { .. } => {
-            Fault::new(McpPhase::McpInit, other.to_string()).with_hint(NO_SERVER.to_owned())
+        }) => refused(method, code, message),
+        Err(other @ HandshakeError::Unreadable { .. }) => {
+            Fault::new(McpPhase::McpInit, other.to_string())
         }
-    }
+    };
+    Err(fault.with_hint(NO_SERVER.to_owned()))
 }
 
 pub(crate) fn from_list_error(error: ListError, clock: &StartClock) -> Fault {
@@ -170,26 +163,18 @@ pub(crate) fn command_not_started() -> Fault {
     .main_process_exited()
 }
 
-/// Adds the last stderr of the main process, which usually contains the reason.
+/// Adds the last stderr of the process, which usually contains the reason.
 pub(crate) async fn with_stderr(
-    context: &Arc<HostContext>,
+    context: &HostContext,
     session: &SessionId,
-    fault: Fault,
-) -> Fault {
-    with_stderr_of(&ids::main_process(), context, session, fault).await
-}
-
-pub(crate) async fn with_stderr_of(
     process: &ProcessId,
-    context: &Arc<HostContext>,
-    session: &SessionId,
     mut fault: Fault,
 ) -> Fault {
     // Clients compare this message, so it stays unchanged.
     if fault.phase == McpPhase::BoxUnavailable {
         return fault;
     }
-    let Some(text) = raw_stderr_of(process, context, session).await else {
+    let Some(text) = raw_stderr(context, session, process).await else {
         return fault;
     };
     let last = tail(text.trim(), LAST_BYTES);
@@ -220,32 +205,21 @@ fn is_missing_package(stderr: &str) -> bool {
     WORDS.iter().any(|word| stderr.contains(word))
 }
 
-/// Redacted stderr of the main process.
+/// Redacted.
 pub(crate) async fn stderr(
-    context: &Arc<HostContext>,
+    context: &HostContext,
     session: &SessionId,
+    process: &ProcessId,
     secrets: &Secrets,
 ) -> Option<String> {
-    let main = ids::main_process();
-    let text = stderr_of(&main, context, session, secrets).await?;
-    Some(tail(&text, KEPT_BYTES).to_owned())
+    Some(secrets.hide_behind_cut(raw_stderr(context, session, process).await?))
 }
 
-/// Redacted stderr of any process, without a limit.
-pub(crate) async fn stderr_of(
-    process: &ProcessId,
-    context: &Arc<HostContext>,
+/// The runtime keeps only the latest part.
+async fn raw_stderr(
+    context: &HostContext,
     session: &SessionId,
-    secrets: &Secrets,
-) -> Option<String> {
-    Some(secrets.hide_behind_cut(raw_stderr_of(process, context, session).await?))
-}
-
-/// Unredacted. The runtime keeps only the latest part.
-async fn raw_stderr_of(
     process: &ProcessId,
-    context: &Arc<HostContext>,
-    session: &SessionId,
 ) -> Option<String> {
     let asked = context.runtime.stderr(session, process);
     tokio::time::timeout(STDERR_TIMEOUT, asked).await.ok()?.ok()

@@ -17,7 +17,7 @@ pub(crate) struct RunningServer {
     pub(crate) handshake: Arc<Handshake>,
     pub(crate) children: Arc<ChildProcesses>,
     /// Keeps the install from being removed.
-    pub(crate) install: Option<CacheRef>,
+    pub(crate) _install: Option<CacheRef>,
     /// True if the process was running before this connection, and may be busy with a call of an earlier daemon.
     pub(crate) is_adopted: bool,
 }

@@ -59,7 +59,7 @@ pub(crate) async fn list(
     }
     let deadline = Instant::now() + within;
     let mut tools = Vec::new();
-    let mut room = Room::default();
+    let mut taken = Taken::default();
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -79,7 +79,7 @@ pub(crate) async fn list(
         let page: Page<'_> =
             serde_json::from_str(result.get()).map_err(|_| ListError::Unreadable)?;
         for raw in page.tools {
-            if !room.take(raw.get()) {
+            if !taken.add(raw.get()) {
                 return Ok(tools);
             }
             if let Ok(tool) = serde_json::from_str::<Tool>(raw.get()) {
@@ -95,34 +95,21 @@ pub(crate) async fn list(
     Ok(tools)
 }
 
-/// Remaining budget.
-struct Room {
+/// What the tools so far take.
+#[derive(Default)]
+struct Taken {
     tools: usize,
     bytes: usize,
     values: usize,
 }
 
-impl Default for Room {
-    fn default() -> Self {
-        Self {
-            tools: MAX_TOOLS,
-            bytes: MAX_BYTES,
-            values: MAX_VALUES,
-        }
-    }
-}
-
-impl Room {
-    /// Returns false if the budget is exceeded.
-    fn take(&mut self, tool: &str) -> bool {
-        let (bytes, values) = (tool.len(), values_in(tool));
-        let fits = self.tools > 0 && bytes <= self.bytes && values <= self.values;
-        if fits {
-            self.tools -= 1;
-            self.bytes -= bytes;
-            self.values -= values;
-        }
-        fits
+impl Taken {
+    /// Returns false if a limit is exceeded.
+    fn add(&mut self, tool: &str) -> bool {
+        self.tools += 1;
+        self.bytes += tool.len();
+        self.values += values_in(tool);
+        self.tools <= MAX_TOOLS && self.bytes <= MAX_BYTES && self.values <= MAX_VALUES
     }
 }
 
@@ -199,8 +186,8 @@ mod tests {
     #[test]
     fn the_tool_list_is_bounded() {
         let shown = |tool: &str| {
-            let mut room = Room::default();
-            (0..2 * MAX_TOOLS).take_while(|_| room.take(tool)).count()
+            let mut taken = Taken::default();
+            (0..2 * MAX_TOOLS).take_while(|_| taken.add(tool)).count()
         };
         assert_eq!(shown("{}"), MAX_TOOLS);
         let long = format!(r#"{{"description":"{}"}}"#, ",[{".repeat(MAX_BYTES / 8));

@@ -1,4 +1,4 @@
-//! Adopts a server that an earlier daemon started, or reattaches after a lost connection.
+//! Adopts a running server: of an earlier daemon, or after its connection was lost.
 //!
 //! The process is not restarted and no handshake is repeated, because its result was stored. Nothing is requested
 //! here either: the server may be busy with a call, so the health check gives it the time of a busy server.
@@ -9,31 +9,26 @@ use std::time::Duration;
 use boxwood_agent::Answer;
 use boxwood_api::{ErrorCode, McpPhase, McpServerSpec, ProcessId, ProcessStatus};
 
-use super::run_record::fingerprint;
+use super::run_record::{RunRecord, fingerprint};
 use super::start::Started;
 use super::state::ServerState;
 use crate::hosting::boxes::ids;
 use crate::hosting::context::{HostContext, blocking};
-use crate::wire::{Connection, Inbound, InboundFilter, WireLimits};
+use crate::wire::{Connection, InboundFilter, WireLimits};
 
 /// One failed request to the runtime may be temporary.
 const TRIES: usize = 3;
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
-
-pub(crate) struct Adopted {
-    pub(crate) started: Started,
-    /// Processes of clients of the earlier daemon.
-    pub(crate) left: Vec<ProcessId>,
-}
 
 /// `None` if nothing can be adopted or the running server does not match `spec`.
 pub(crate) async fn adopt(
     context: &Arc<HostContext>,
     state: &Arc<ServerState>,
     spec: &McpServerSpec,
-) -> Option<Adopted> {
+) -> Option<Started> {
     let (held, name) = (Arc::clone(context), state.name.clone());
-    let record = blocking(move || Ok(held.run_record(&name))).await.ok()??;
+    let reading = blocking(move || Ok(held.store.run_record::<RunRecord>(&name)));
+    let record = reading.await.ok()??;
     if record.fingerprint != fingerprint(spec) {
         return None;
     }
@@ -45,36 +40,30 @@ pub(crate) async fn adopt(
         .as_deref()
         .map(|key| context.use_install(key));
     state.progress_log.begin();
-    let detail = "running since before this daemon started".to_owned();
+    let detail = "already running".to_owned();
     state
         .progress_log
         .enter(McpPhase::RelayConnect, Some(detail));
     state.progress_log.notice(record.notices);
-    let attached = attach(context, state, incarnation).await?;
+    let (connection, children) = attach(context, state, incarnation).await?;
     state.progress_log.enter(McpPhase::Runtime, None);
-    Some(Adopted {
-        started: Started {
-            connection: attached.connection,
-            handshake: Arc::new(record.handshake),
-            tools: record.tools,
-            inbound: attached.inbound,
-            incarnation,
-            launched: record.launched,
-            install,
-        },
-        left: attached.children,
+    Some(Started {
+        inbound: connection.inbound(InboundFilter::Notifications),
+        connection,
+        handshake: Arc::new(record.handshake),
+        tools: record.tools,
+        incarnation,
+        launched: record.launched,
+        install,
+        leftover: Some(children),
     })
 }
 
-pub(crate) struct Attached {
-    pub(crate) connection: Connection,
-    pub(crate) inbound: Inbound,
-    /// Other running processes of the server.
-    children: Vec<ProcessId>,
-}
+/// The connection to the main process, and the other running processes of the server.
+type Attached = (Connection, Vec<ProcessId>);
 
 /// Output continues where the last reader stopped. `None` if the main process has exited or the box was replaced.
-pub(crate) async fn attach(
+async fn attach(
     context: &Arc<HostContext>,
     state: &Arc<ServerState>,
     incarnation: u64,
@@ -126,9 +115,6 @@ async fn attach_once(
     let attaching = context.with_timeout("attaching", runtime.attach(session, &main));
     let log = Arc::clone(&state.protocol);
     let connection = Connection::open(attaching.await?, WireLimits::default(), log);
-    Ok(Some(Attached {
-        inbound: connection.inbound(InboundFilter::Notifications),
-        connection,
-        children: running.into_iter().filter(ids::is_child).collect(),
-    }))
+    let children = running.into_iter().filter(ids::is_child);
+    Ok(Some((connection, children.collect())))
 }

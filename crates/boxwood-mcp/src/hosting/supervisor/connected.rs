@@ -1,101 +1,60 @@
 //! Watches a connected server: exit, hangs, idle time and commands.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::{McpPhase, ProcessId};
+use boxwood_api::McpPhase;
 use tokio::time::Instant;
 
 use super::fault::Fault;
+use super::health;
 use super::run_record::{RunRecord, fingerprint};
 use super::start::Started;
 use super::state::{RunState, ServerState, StopCause};
 use super::{Activity, Step, Supervisor};
-use super::{adopt, health};
-use crate::hosting::context::{HostContext, blocking};
+use crate::hosting::boxes::ids;
+use crate::hosting::context::storing;
 use crate::hosting::process::handshake;
 use crate::hosting::process::server::RunningServer;
 use crate::hosting::process::tools;
 use crate::hosting::process::tools::ListError;
 use crate::wire::{CallError, CloseReason, Inbound, InboundEvent};
 
-/// Reattachments within `REATTACHED_WITHIN` before the server counts as failed.
-const MAX_REATTACHED: usize = 5;
-const REATTACHED_WITHIN: Duration = Duration::from_mins(1);
+/// A connection that is lost again within this time counts as a failure of the server.
+const BETWEEN_LOSSES: Duration = Duration::from_mins(1);
 const TO_LIST_TOOLS: Duration = Duration::from_mins(1);
 /// Minimum interval between two `tools/list` requests.
 const BETWEEN_LISTS: Duration = Duration::from_secs(1);
 
-enum News {
-    Ended(CloseReason),
-    Broken(Fault),
-    Unused,
-    Over(Step),
-}
-
-/// `left` contains the other processes of an adopted server.
-pub(crate) async fn attend(
-    supervisor: &mut Supervisor,
-    started: Started,
-    left: Option<Vec<ProcessId>>,
-) -> Step {
+pub(crate) async fn attend(supervisor: &mut Supervisor, started: Started) -> Step {
     let state = Arc::clone(&supervisor.state);
     let context = Arc::clone(&supervisor.context);
     remember(supervisor, &started).await;
-    let incarnation = started.incarnation;
-    let is_adopted = left.is_some();
-    let (running, mut inbound) =
-        started.into_running(&context, &state, &supervisor.ran_as, is_adopted);
-    running.children.stop_leftover(left.unwrap_or_default());
-    let mut live = Arc::new(running);
+    let (running, inbound) = started.into_running(&context, &state, &supervisor.ran_as);
+    let live = Arc::new(running);
     supervisor.unavailable_count = 0;
     supervisor.retry.connected(Instant::now());
     state.has_box(true);
     state.touch();
     let name = &state.name;
     tracing::info!(%name, "hosted MCP server connected");
-    let mut attached: VecDeque<Instant> = VecDeque::new();
-    loop {
-        supervisor.live = Some(Arc::clone(&live));
-        state.becomes(RunState::Connected(Arc::clone(&live)));
-        let ended = match watch(supervisor, &live, inbound).await {
-            News::Ended(ended) => ended,
-            News::Broken(fault) => return broken(supervisor, fault).await,
-            News::Unused => return fall_asleep(supervisor).await,
-            News::Over(step) => return step,
-        };
-        // The process may still be running with only the connection lost.
-        let again = reattached(&context, &state, incarnation, &live, &ended);
-        (live, inbound) = match supervisor.run_or_command(again).await {
-            Ok(Some(again)) => again,
-            Ok(None) => {
-                return broken(
-                    supervisor,
-                    handshake::connection_ended(McpPhase::Runtime, &ended),
-                )
-                .await;
-            }
-            Err(step) => return step,
-        };
-        attached.retain(|at| at.elapsed() < REATTACHED_WITHIN);
-        attached.push_back(Instant::now());
-        if attached.len() > MAX_REATTACHED {
-            let message = "the connection to the server was lost repeatedly";
-            return broken(supervisor, Fault::new(McpPhase::Runtime, message)).await;
-        }
-    }
+    supervisor.live = Some(Arc::clone(&live));
+    state.becomes(RunState::Connected(Arc::clone(&live)));
+    watch(supervisor, &live, inbound).await
 }
 
-async fn watch(supervisor: &mut Supervisor, live: &Arc<RunningServer>, inbound: Inbound) -> News {
+/// Returns the next step once the server is no longer connected.
+async fn watch(supervisor: &mut Supervisor, live: &Arc<RunningServer>, inbound: Inbound) -> Step {
     let state = Arc::clone(&supervisor.state);
     let context = Arc::clone(&supervisor.context);
     let mut ended = Box::pin(live.connection.ended());
-    let mut broken = Box::pin(health::broken(
-        health::Watched::main(live),
-        &context.settings,
-    ));
+    let watched = health::Watched {
+        connection: &live.connection,
+        protocol: live.handshake.protocol,
+        has_answered: !live.is_adopted,
+    };
+    let mut broken = Box::pin(health::broken(watched, &context.settings));
     let mut unused = Box::pin(health::unused(&state, live));
     let mut minded = Box::pin(live.children.stop_idle());
     let mut followed = Box::pin(follow_tools(&state, live, inbound));
@@ -104,17 +63,17 @@ async fn watch(supervisor: &mut Supervisor, live: &Arc<RunningServer>, inbound: 
         tokio::select! {
             // An exit explains other failures at the same time.
             biased;
-            why = &mut ended => return News::Ended(why),
+            why = &mut ended => return connection_ended(supervisor, &why).await,
             command = supervisor.next_command() => {
                 let Some(command) = command else {
-                    return News::Over(Step::Exit);
+                    return Step::Exit;
                 };
                 if let Some(step) = supervisor.execute(command, Activity::Active).await {
-                    return News::Over(step);
+                    return step;
                 }
             }
-            fault = &mut broken => return News::Broken(fault),
-            () = &mut unused => return News::Unused,
+            fault = &mut broken => return failed(supervisor, fault).await,
+            () = &mut unused => return fall_asleep(supervisor).await,
             never = &mut minded => match never {},
             never = &mut followed => match never {},
             () = until(healthy_at) => {
@@ -169,11 +128,23 @@ async fn follow_tools(
     }
 }
 
-async fn broken(supervisor: &mut Supervisor, fault: Fault) -> Step {
+async fn connection_ended(supervisor: &mut Supervisor, ended: &CloseReason) -> Step {
+    // The process may still be running.
+    if matches!(ended, CloseReason::OutputClosed | CloseReason::Detached) {
+        let before = supervisor.connection_lost_at.replace(Instant::now());
+        if before.is_none_or(|before| before.elapsed() >= BETWEEN_LOSSES) {
+            return Step::Adopt;
+        }
+    }
+    let fault = handshake::connection_ended(McpPhase::Runtime, ended);
+    failed(supervisor, fault).await
+}
+
+async fn failed(supervisor: &mut Supervisor, fault: Fault) -> Step {
     // Calls wait for the next start from here on.
     supervisor.state.becomes(RunState::Queued);
-    let session = supervisor.state.session.clone();
-    let fault = handshake::with_stderr(&supervisor.context, &session, fault).await;
+    let (session, main) = (&supervisor.state.session, ids::main_process());
+    let fault = handshake::with_stderr(&supervisor.context, session, &main, fault).await;
     supervisor.failed(fault).await
 }
 
@@ -186,31 +157,6 @@ async fn fall_asleep(supervisor: &mut Supervisor) -> Step {
         tracing::warn!(%name, %error, "failed to remove the box of an idle server");
     }
     Step::Inactive
-}
-
-/// Reconnects to the same process if it is still running.
-async fn reattached(
-    context: &Arc<HostContext>,
-    state: &Arc<ServerState>,
-    incarnation: u64,
-    live: &Arc<RunningServer>,
-    ended: &CloseReason,
-) -> Option<(Arc<RunningServer>, Inbound)> {
-    if !matches!(ended, CloseReason::OutputClosed | CloseReason::Detached) {
-        return None;
-    }
-    let again = adopt::attach(context, state, incarnation).await?;
-    let live = Arc::new(RunningServer {
-        connection: again.connection,
-        handshake: Arc::clone(&live.handshake),
-        children: Arc::clone(&live.children),
-        install: live
-            .install
-            .as_ref()
-            .map(|used| context.use_install(&used.key)),
-        is_adopted: true,
-    });
-    Some((live, again.inbound))
 }
 
 /// Stores what the next daemon needs to adopt the server. Without it the server is restarted.
@@ -226,23 +172,9 @@ async fn remember(supervisor: &Supervisor, started: &Started) {
         notices: state.progress_log.notices(),
     };
     let (held, name) = (Arc::clone(context), state.name.clone());
-    let before = blocking(move || {
-        let before = held.run_record(&name);
-        held.store
-            .put_run_record(&name, &record)
-            .map_err(std::io::Error::other)?;
-        Ok((before, record.cache_key))
-    });
-    match before.await {
-        Ok((Some(before), now)) if before.cache_key != now => {
-            if let Some(old) = before.cache_key {
-                context.spawn_drop_install(old);
-            }
-        }
-        Ok(_) => {}
-        Err(error) => {
-            let name = &state.name;
-            tracing::warn!(%name, %error, "failed to store the run record of a server");
-        }
+    let put = move || held.store.put_run_record(&name, &record);
+    if let Err(error) = storing("storing the run record of an MCP server", put).await {
+        let name = &state.name;
+        tracing::warn!(%name, %error, "failed to store the run record of a server");
     }
 }

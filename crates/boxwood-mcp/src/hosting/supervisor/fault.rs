@@ -91,12 +91,6 @@ impl Fault {
 
 impl From<Fault> for HostingError {
     fn from(fault: Fault) -> Self {
-        if fault.phase == McpPhase::BoxUnavailable {
-            return Self::Unavailable {
-                message: fault.message,
-                hint: fault.hint,
-            };
-        }
         Self::Failed {
             phase: fault.phase,
             message: fault.message,

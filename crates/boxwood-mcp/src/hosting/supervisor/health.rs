@@ -18,16 +18,6 @@ pub(crate) struct Watched<'a> {
     pub(crate) has_answered: bool,
 }
 
-impl<'a> Watched<'a> {
-    pub(crate) fn main(live: &'a RunningServer) -> Self {
-        Self {
-            connection: &live.connection,
-            protocol: live.handshake.protocol,
-            has_answered: !live.is_adopted,
-        }
-    }
-}
-
 /// Resolves when the server no longer answers. An exit is reported elsewhere.
 pub(crate) async fn broken(watched: Watched<'_>, settings: &HostingSettings) -> Fault {
     let Watched {

@@ -15,6 +15,7 @@ pub(crate) mod start;
 pub(crate) mod state;
 pub(crate) mod test_run;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,7 +26,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::adopt::Adopted;
 use self::fault::Fault;
 use self::handle::{Command, Reply, done};
 use self::retry::{GiveUpReason, Next, Retry};
@@ -35,18 +35,18 @@ use self::state::{RunState, ServerState, StopCause};
 use super::BoxAvailability;
 use super::HostingError;
 use super::boxes::box_spec::BoxLifetime;
+use super::boxes::ids;
 use super::cache::install::Reuse;
-use super::context::{HostContext, blocking};
+use super::context::{HostContext, storing};
 use super::process::handshake;
 use super::process::server::RunningServer;
 
 /// The next state of the supervisor.
 pub(crate) enum Step {
-    /// The server may still be running from an earlier daemon.
+    /// The server may still be running: from an earlier daemon, or after a lost connection.
     Adopt,
     Start,
     Connected(Box<Started>),
-    Adopted(Box<Adopted>),
     Backoff(Instant),
     AwaitBoxes,
     /// An unwanted box may exist.
@@ -77,6 +77,7 @@ pub(crate) struct Supervisor {
     pub(crate) ran_as: Arc<McpServerSpec>,
     /// Consecutive starts without available boxes.
     pub(crate) unavailable_count: u32,
+    pub(crate) connection_lost_at: Option<Instant>,
 }
 
 impl Supervisor {
@@ -86,11 +87,7 @@ impl Supervisor {
             step = match step {
                 Step::Adopt => self.adopt().await,
                 Step::Start => self.start().await,
-                Step::Connected(started) => connected::attend(&mut self, *started, None).await,
-                Step::Adopted(taken) => {
-                    let Adopted { started, left } = *taken;
-                    connected::attend(&mut self, started, Some(left)).await
-                }
+                Step::Connected(started) => connected::attend(&mut self, *started).await,
                 Step::Backoff(until) => self.pause(until).await,
                 Step::AwaitBoxes => self.await_boxes().await,
                 Step::RemoveBox => {
@@ -115,6 +112,9 @@ impl Supervisor {
 
     async fn adopt(&mut self) -> Step {
         self.state.becomes(RunState::Connecting);
+        if let Some(live) = self.live.take() {
+            live.close();
+        }
         let spec = self.use_current_definition();
         let (context, state) = (Arc::clone(&self.context), Arc::clone(&self.state));
         let adopting = async move {
@@ -132,8 +132,8 @@ impl Supervisor {
             Ok(adopt::adopt(&context, &state, &spec).await)
         };
         match self.run_or_command(adopting).await {
-            Ok(Ok(Some(taken))) => Step::Adopted(Box::new(taken)),
-            Ok(Ok(None)) => Step::Start,
+            Ok(Ok(Some(started))) => Step::Connected(Box::new(started)),
+            Ok(Ok(None)) => self.cleared().await,
             Ok(Err(fault)) => self.failed(fault).await,
             Err(step) => step,
         }
@@ -350,7 +350,8 @@ impl Supervisor {
         }
         let (context, state) = (&self.context, &self.state);
         let secrets = state.secrets();
-        if let Some(text) = handshake::stderr(context, &state.session, &secrets).await {
+        let main = ids::main_process();
+        if let Some(text) = handshake::stderr(context, &state.session, &main, &secrets).await {
             state.keep_stderr(text);
         }
         context.delete_box(&state.session).await?;
@@ -394,17 +395,39 @@ impl Supervisor {
         }
     }
 
-    async fn pause(&mut self, until: Instant) -> Step {
+    /// Executes commands until `work` is complete, or until a command leads to another step.
+    async fn commands_until<T>(
+        &mut self,
+        during: Activity,
+        work: impl Future<Output = T> + Send,
+    ) -> Result<T, Step> {
+        let mut work = Box::pin(work);
         loop {
             tokio::select! {
-                () = tokio::time::sleep_until(until) => return Step::Start,
+                done = &mut work => return Ok(done),
                 command = self.next_command() => match command {
-                    None => return Step::Exit,
-                    Some(command) => if let Some(step) = self.execute(command, Activity::Waiting).await {
-                        return step;
+                    None => return Err(Step::Exit),
+                    Some(command) => if let Some(step) = self.execute(command, during).await {
+                        return Err(step);
                     },
                 },
             }
+        }
+    }
+
+    async fn pause(&mut self, until: Instant) -> Step {
+        let pause = tokio::time::sleep_until(until);
+        match self.commands_until(Activity::Waiting, pause).await {
+            Ok(()) => Step::Start,
+            Err(step) => step,
+        }
+    }
+
+    async fn rest(&mut self) -> Step {
+        let forever = std::future::pending::<Infallible>();
+        match self.commands_until(Activity::Inactive, forever).await {
+            Ok(never) => match never {},
+            Err(step) => step,
         }
     }
 
@@ -413,32 +436,25 @@ impl Supervisor {
         // Back off if the runtime reports availability but starts keep failing.
         let rarely = 1 << self.unavailable_count.min(4);
         self.unavailable_count = self.unavailable_count.saturating_add(1);
-        let mut checks = tokio::time::interval(self.context.settings.await_boxes * rarely);
-        checks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        checks.tick().await;
+        let (context, state) = (Arc::clone(&self.context), Arc::clone(&self.state));
+        let within = context.settings.await_boxes;
         loop {
-            tokio::select! {
-                _ = checks.tick() => {
-                    let spec = self.state.spec();
-                    let check = self.context.runtime.availability(&spec.settings);
-                    let within = self.context.settings.await_boxes;
-                    let Ok(availability) = tokio::time::timeout(within, check).await else {
-                        continue;
-                    };
-                    match boxes_unavailable(availability) {
-                        None => {
-                            self.reset_retries();
-                            return Step::Start;
-                        }
-                        Some(fault) => self.update_unavailable(fault),
+            let check = async {
+                tokio::time::sleep(within * rarely).await;
+                let spec = state.spec();
+                let check = context.runtime.availability(&spec.settings);
+                tokio::time::timeout(within, check).await
+            };
+            match self.commands_until(Activity::Inactive, check).await {
+                Ok(Ok(availability)) => match boxes_unavailable(availability) {
+                    None => {
+                        self.reset_retries();
+                        return Step::Start;
                     }
-                }
-                command = self.next_command() => match command {
-                    None => return Step::Exit,
-                    Some(command) => if let Some(step) = self.execute(command, Activity::Inactive).await {
-                        return step;
-                    },
+                    Some(fault) => self.update_unavailable(fault),
                 },
+                Ok(Err(_timed_out)) => {}
+                Err(step) => return step,
             }
         }
     }
@@ -449,17 +465,6 @@ impl Supervisor {
             !matches!(self.state.run_state(), RunState::Failed(known) if known == fault);
         if is_notification {
             self.state.becomes(RunState::Failed(fault));
-        }
-    }
-
-    async fn rest(&mut self) -> Step {
-        loop {
-            let Some(command) = self.next_command().await else {
-                return Step::Exit;
-            };
-            if let Some(step) = self.execute(command, Activity::Inactive).await {
-                return step;
-            }
         }
     }
 }
@@ -490,20 +495,9 @@ pub(crate) async fn forget(
     context: &Arc<HostContext>,
     state: &ServerState,
 ) -> Result<(), HostingError> {
-    let (held, name) = (Arc::clone(context), state.name.clone());
-    let run = blocking(move || {
-        let run = held.run_record(&name);
-        held.store.remove(&name).map_err(std::io::Error::other)?;
-        Ok(run)
-    });
-    let run = run.await.map_err(|source| HostingError::Storage {
-        doing: "removing an MCP server",
-        source,
-    })?;
-    if let Some(key) = run.and_then(|run| run.cache_key) {
-        context.spawn_drop_install(key);
-    }
-    Ok(())
+    let (context, name) = (Arc::clone(context), state.name.clone());
+    let remove = move || context.store.remove(&name);
+    storing("removing an MCP server", remove).await.map(drop)
 }
 
 /// Removes a server whose supervisor has ended.

@@ -33,10 +33,7 @@ pub(crate) enum GiveUpReason {
 
 #[derive(Debug)]
 pub(crate) struct Retry {
-    delays: [Duration; 3],
-    healthy_after: Duration,
-    crash_limit: usize,
-    crash_window: Duration,
+    settings: HostingSettings,
     failures: u32,
     /// The last failure was `Retryable::Once`.
     last_was_once: bool,
@@ -48,10 +45,7 @@ pub(crate) struct Retry {
 impl Retry {
     pub(crate) fn new(settings: &HostingSettings) -> Self {
         Self {
-            delays: settings.retry_delays,
-            healthy_after: settings.healthy_after,
-            crash_limit: settings.crash_limit,
-            crash_window: settings.crash_window,
+            settings: settings.clone(),
             failures: 0,
             last_was_once: false,
             connected_at: None,
@@ -79,7 +73,7 @@ impl Retry {
     /// When the failures are reset, if the server stays connected.
     pub(crate) fn healthy_at(&self) -> Option<Instant> {
         let since = self.connected_at?;
-        (self.failures > 0 || self.last_was_once).then(|| since + self.healthy_after)
+        (self.failures > 0 || self.last_was_once).then(|| since + self.settings.healthy_after)
     }
 
     /// Resets the failures after the server was connected long enough.
@@ -101,12 +95,12 @@ impl Retry {
         if retryable == Retryable::No || is_repeated_once {
             return Next::GiveUp(GiveUpReason::NotRetryable);
         }
-        if ends > self.crash_limit {
+        if ends > self.settings.crash_limit {
             return Next::GiveUp(GiveUpReason::CrashLoop { ends });
         }
         let delay = usize::try_from(self.failures - 1)
             .ok()
-            .and_then(|at| self.delays.get(at));
+            .and_then(|at| self.settings.retry_delays.get(at));
         match delay {
             Some(after) => Next::Retry { after: *after },
             None => Next::GiveUp(GiveUpReason::Exhausted {
@@ -116,11 +110,11 @@ impl Retry {
     }
 
     fn ends_lately(&mut self, now: Instant, one_more: bool) -> usize {
-        let window = self.crash_window;
+        let window = self.settings.crash_window;
         self.ends
             .retain(|end| now.saturating_duration_since(*end) < window);
         if one_more {
-            if self.ends.len() > self.crash_limit {
+            if self.ends.len() > self.settings.crash_limit {
                 self.ends.pop_front();
             }
             self.ends.push_back(now);

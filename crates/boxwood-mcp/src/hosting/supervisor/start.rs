@@ -4,9 +4,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use boxwood_api::{McpPhase, McpServerSpec, McpToolInfo, MountMode};
+use boxwood_api::{McpPhase, McpServerSpec, McpToolInfo, MountMode, ProcessId};
 
 use super::deadline::StartClock;
 use super::fault::Fault;
@@ -20,7 +20,7 @@ use crate::hosting::cache::usage::CacheRef;
 use crate::hosting::context::{HostContext, blocking};
 use crate::hosting::definitions::secret_args;
 use crate::hosting::launch;
-use crate::hosting::launch::{HostFacts, InstallPlan, LaunchError, LaunchPlan, Program};
+use crate::hosting::launch::{InstallPlan, LaunchError, LaunchPlan, Program};
 use crate::hosting::process::client_processes::ChildProcesses;
 use crate::hosting::process::server::RunningServer;
 use crate::hosting::process::{handshake, tools};
@@ -46,6 +46,8 @@ pub(crate) struct Started {
     pub(crate) incarnation: u64,
     pub(crate) launched: Program,
     pub(crate) install: Option<CacheRef>,
+    /// For an adopted server: processes of earlier clients, which are stopped.
+    pub(crate) leftover: Option<Vec<ProcessId>>,
 }
 
 impl Started {
@@ -55,16 +57,18 @@ impl Started {
         context: &Arc<HostContext>,
         state: &ServerState,
         spec: &Arc<McpServerSpec>,
-        is_adopted: bool,
     ) -> (RunningServer, Inbound) {
         state.list_tools(self.tools);
         let running = RunningServer {
             connection: self.connection,
             handshake: self.handshake,
             children: ChildProcesses::new(context, state, spec, self.launched),
-            install: self.install,
-            is_adopted,
+            _install: self.install,
+            is_adopted: self.leftover.is_some(),
         };
+        running
+            .children
+            .stop_leftover(self.leftover.unwrap_or_default());
         (running, self.inbound)
     }
 }
@@ -101,8 +105,8 @@ impl Start<'_> {
                     self.state.must_reinstall.store(true, Ordering::Relaxed);
                     fault.retryable = Retryable::Once;
                 }
-                let session = &self.state.session;
-                Err(handshake::with_stderr(self.context, session, fault).await)
+                let (session, main) = (&self.state.session, ids::main_process());
+                Err(handshake::with_stderr(self.context, session, &main, fault).await)
             }
         }
     }
@@ -180,7 +184,7 @@ impl Start<'_> {
 
     async fn plan(&self) -> Result<LaunchPlan, Fault> {
         let spec = secret_args::filled(self.spec);
-        let planning = move || launch::plan(&spec, &HostFacts::of_this_host());
+        let planning = move || launch::plan(&spec, &launch::tools_of_this_host());
         let secrets = Secrets::of(&self.spec.env);
         match self.on_host("planning the launch", planning).await? {
             Ok(mut plan) => {
@@ -242,7 +246,6 @@ impl Start<'_> {
             plan,
             key: &self.key(clock, plan).await?,
             progress_log: &self.state.progress_log,
-            has_shown: AtomicBool::new(false),
         };
         let mut installed = install.run(clock, reuse).await?;
         if self.is_alone(plan) {
@@ -305,6 +308,7 @@ impl Start<'_> {
             incarnation: prepared.incarnation,
             launched: prepared.launched,
             install: prepared.install.map(|installed| installed.used),
+            leftover: None,
         })
     }
 }

@@ -254,12 +254,14 @@ impl ServerState {
     }
 
     pub(crate) fn runtime(&self) -> McpRuntimeInfo {
-        let mut runtime = self.runtime_without_tools();
         let (tools, filter) = self.tools();
         let tools = tools.iter().filter(|tool| filter.admits(&tool.name));
-        runtime.tools = tools.cloned().collect();
-        runtime.tool_count = runtime.tools.len();
-        runtime
+        let tools: Vec<_> = tools.cloned().collect();
+        McpRuntimeInfo {
+            tool_count: tools.len(),
+            tools,
+            ..self.runtime_without_tools()
+        }
     }
 
     fn tools(&self) -> (Arc<[McpToolInfo]>, ToolFilter) {

@@ -80,7 +80,8 @@ async fn in_a_box(context: &Arc<HostContext>, state: &ServerState) -> McpTestRes
     let outcome = start.run().await;
     progress_log.rest();
     let mut log = progress_log.install_log();
-    if let Some(stderr) = handshake::stderr(context, &state.session, &secrets).await {
+    let main = ids::main_process();
+    if let Some(stderr) = handshake::stderr(context, &state.session, &main, &secrets).await {
         for line in stderr.lines() {
             progress_log.emit(line.to_owned());
         }
@@ -89,7 +90,7 @@ async fn in_a_box(context: &Arc<HostContext>, state: &ServerState) -> McpTestRes
     match outcome {
         Ok(started) => {
             state.has_box(true);
-            let (running, _) = started.into_running(context, state, &spec, false);
+            let (running, _) = started.into_running(context, state, &spec);
             state.becomes(RunState::Connected(Arc::new(running)));
         }
         Err(fault) => {

@@ -163,7 +163,7 @@ async fn an_unreadable_server_keeps_its_data() {
     let main = main.expect("a process");
 
     let hosting = fixture.again();
-    assert_eq!(hosting.notices().len(), 1);
+    assert_eq!(hosting.inner.unread.len(), 1);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(main.is_running());
     assert_eq!(fixture.runtime.names(), ["mcp-time"]);

@@ -10,7 +10,7 @@ use serde_json::{Map, json};
 use tokio::time::Instant;
 
 use super::{FakeServer, Fixture, name};
-use crate::hosting::{BoxAvailability, HostingError, ProcessExit};
+use crate::hosting::{BoxAvailability, ProcessExit};
 
 #[tokio::test(start_paused = true)]
 async fn a_crashing_server_has_four_attempts_after_2_4_and_8_seconds() {
@@ -220,7 +220,8 @@ async fn a_server_starts_once_boxes_become_available() {
         .err()
         .expect("no server");
     assert!(
-        matches!(error, HostingError::Unavailable { .. }),
+        error.phase() == Some(McpPhase::BoxUnavailable)
+            && error.code() == ErrorCode::BackendUnavailable,
         "{error:?}"
     );
     fixture.runtime.stands(BoxAvailability::Unavailable {

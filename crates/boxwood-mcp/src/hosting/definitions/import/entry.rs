@@ -1,12 +1,12 @@
 //! Parses one server of an imported document.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use boxwood_api::{McpBoxSettings, McpServerName, McpServerSpec, McpToolFilter};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::variables::{Filling, Values};
+use super::variables::{Filling, Secret, Values};
 
 /// Keys of remote servers.
 const REMOTE: [&str; 3] = ["url", "serverUrl", "httpUrl"];
@@ -15,43 +15,11 @@ const LAUNCHERS: [&str; 10] = [
     "npx", "npm", "bunx", "uvx", "uv", "pipx", "node", "python", "python3", "deno",
 ];
 /// Supported keys.
-const KNOWN: [&str; 20] = [
-    "command",
-    "args",
-    "env",
-    "environment",
-    "envFile",
-    "cwd",
-    "type",
-    "transport",
-    "transportType",
-    "disabled",
-    "enabled",
-    "isActive",
-    "box",
-    "tools",
-    "includeTools",
-    "excludeTools",
-    "disabledTools",
-    "idle_stop_sec",
-    "with",
-    "startup_timeout_sec",
-];
+const KNOWN: &str = "command args env environment envFile cwd type transport transportType disabled enabled \
+     isActive box tools includeTools excludeTools disabledTools idle_stop_sec with startup_timeout_sec";
 /// Keys that are ignored without a notice.
-const HARMLESS: [&str; 12] = [
-    "name",
-    "description",
-    "alwaysAllow",
-    "autoApprove",
-    "trust",
-    "timeout",
-    "version",
-    "gallery",
-    "source",
-    "dev",
-    "logo",
-    "provider",
-];
+const HARMLESS: &str = "name description alwaysAllow autoApprove trust timeout version gallery source dev \
+     logo provider";
 
 pub(super) fn is_like_a_server(entry: &Value) -> bool {
     let has = |field: &str| entry.get(field).is_some();
@@ -85,7 +53,7 @@ pub(super) fn read(
     let Value::Object(entry) = entry else {
         return Err("it is not an object with a `command`".to_owned());
     };
-    is_local(entry)?;
+    check_is_local(entry)?;
     if entry.contains_key("envFile") {
         return Err(
             "`envFile` is not supported, because it is a file of the client's machine; put its variables into `env`"
@@ -96,9 +64,9 @@ pub(super) fn read(
     let (command, args) = command_line(entry, notices)?;
     let args = args
         .iter()
-        .map(|argument| values.fill_but_secrets(argument, &mut filling))
+        .map(|argument| values.fill(argument, Secret::KeptOut, &mut filling))
         .collect();
-    let mut fill = |text: &str| values.fill(text, &mut filling);
+    let mut fill = |text: &str| values.fill(text, Secret::Shown, &mut filling);
     let mut spec = McpServerSpec {
         name: name.clone(),
         command: fill(&command),
@@ -107,7 +75,9 @@ pub(super) fn read(
             .into_iter()
             .map(|(name, value)| (name, fill(&value)))
             .collect(),
-        cwd: text(entry, "cwd")?.map(&mut fill),
+        cwd: field::<String>(entry, "cwd")?
+            .filter(|cwd| !cwd.is_empty())
+            .map(|cwd| fill(&cwd)),
         enabled: is_enabled(entry)?,
         settings: box_settings(entry, notices)?,
         tools: tools(entry, notices)?,
@@ -117,19 +87,21 @@ pub(super) fn read(
     if filling.is_too_long() {
         return Err("its texts are too long after its variables are filled in".to_owned());
     }
-    complete(&filling)?;
-    add_notices(entry, &filling, notices);
+    check_is_complete(&filling)?;
+    for id in &filling.defaults {
+        notices.push(format!("the input `{id}` uses the document's default"));
+    }
+    let is_unknown = |field: &&String| {
+        let mut known = KNOWN.split(' ').chain(HARMLESS.split(' '));
+        !known.any(|known| known == *field)
+    };
+    add_ignored("", entry.keys().filter(is_unknown), notices);
     spec.env.append(&mut filling.secrets);
     Ok(spec)
 }
 
-fn complete(filling: &Filling) -> Result<(), String> {
-    let listed = |set: &std::collections::BTreeSet<String>| {
-        set.iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
+fn check_is_complete(filling: &Filling) -> Result<(), String> {
+    let listed = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
     if !filling.foreign.is_empty() {
         return Err(format!(
             "{} is known only to the client; replace it by its value",
@@ -145,43 +117,44 @@ fn complete(filling: &Filling) -> Result<(), String> {
     Ok(())
 }
 
-fn add_notices(entry: &Map<String, Value>, filling: &Filling, notices: &mut Vec<String>) {
-    for id in &filling.defaults {
-        notices.push(format!("the input `{id}` uses the document's default"));
-    }
-    let ignored: Vec<String> = entry
-        .keys()
-        .filter(|field| !KNOWN.contains(&field.as_str()) && !HARMLESS.contains(&field.as_str()))
-        .map(|field| format!("`{}`", field.chars().take(40).collect::<String>()))
+/// Adds a notice about keys that are ignored. `before` is put before each of them.
+fn add_ignored<'a>(
+    before: &str,
+    keys: impl Iterator<Item = &'a String>,
+    notices: &mut Vec<String>,
+) {
+    let ignored: Vec<String> = keys
+        .map(|key| format!("`{before}{}`", shortened(key)))
         .take(10)
         .collect();
     if !ignored.is_empty() {
-        notices.push(format!(
-            "{} is not supported and was ignored",
-            ignored.join(", ")
-        ));
+        let ignored = ignored.join(", ");
+        notices.push(format!("{ignored} is not supported and was ignored"));
     }
 }
 
-fn is_local(entry: &Map<String, Value>) -> Result<(), String> {
-    let remote = REMOTE.iter().any(|field| entry.contains_key(*field));
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+fn check_is_local(entry: &Map<String, Value>) -> Result<(), String> {
+    let is_remote = REMOTE.iter().any(|field| entry.contains_key(*field));
     for field in ["type", "transport", "transportType"] {
         match entry.get(field).map(Value::as_str) {
             None | Some(Some("stdio" | "local" | "")) => {}
             Some(Some("sse" | "http" | "streamable-http" | "streamableHttp" | "remote" | "ws")) => {
                 return Err(ELSEWHERE.to_owned());
             }
-            Some(Some(other)) if !remote => {
-                let other: String = other.chars().take(40).collect();
+            Some(_) if is_remote => {}
+            Some(other) => {
+                let other = shortened(other.unwrap_or("(not a string)"));
                 return Err(format!(
                     "its {field} `{other}` is not supported; use `stdio`"
                 ));
             }
-            Some(_) if !remote => return Err(format!("its {field} is not a string")),
-            Some(_) => {}
         }
     }
-    if remote {
+    if is_remote {
         return Err(ELSEWHERE.to_owned());
     }
     Ok(())
@@ -193,35 +166,26 @@ fn command_line(
     entry: &Map<String, Value>,
     notices: &mut Vec<String>,
 ) -> Result<(String, Vec<String>), String> {
+    let texts = |list: &[Value]| {
+        list.iter()
+            .map(plain)
+            .collect::<Option<Vec<_>>>()
+            .ok_or(ARGS)
+    };
     let mut args = match entry.get("args") {
         None | Some(Value::Null) => Vec::new(),
-        Some(Value::Array(list)) => list.iter().map(plain).collect::<Option<_>>().ok_or(ARGS)?,
+        Some(Value::Array(list)) => texts(list)?,
         Some(_) => return Err(ARGS.to_owned()),
     };
     let mut command = match entry.get("command") {
         Some(Value::String(command)) if !command.trim().is_empty() => command.clone(),
         // Some clients write the whole command line as a list.
-        Some(Value::Array(line)) => {
-            let line: Vec<String> = line.iter().map(plain).collect::<Option<_>>().ok_or(ARGS)?;
-            let mut line = line.into_iter();
-            let command = line.next().ok_or(NO_COMMAND)?;
-            args = line.chain(args).collect();
-            command
+        Some(Value::Array(line)) if !line.is_empty() => {
+            args.splice(0..0, texts(line)?);
+            args.remove(0)
         }
         _ => return Err(NO_COMMAND.to_owned()),
     };
-    if is_cmd(&command)
-        && args
-            .first()
-            .is_some_and(|first| first.eq_ignore_ascii_case("/c"))
-    {
-        args.remove(0);
-        if args.is_empty() {
-            return Err(NO_COMMAND.to_owned());
-        }
-        command = args.remove(0);
-        notices.push("the Windows prefix `cmd /c` was removed".to_owned());
-    }
     if args.is_empty() {
         let mut words = command.split_whitespace();
         let first = words.next().unwrap_or_default();
@@ -239,13 +203,6 @@ fn command_line(
 
 const ARGS: &str = "its `args` are not a list of strings";
 const NO_COMMAND: &str = "it has no `command`";
-
-fn is_cmd(command: &str) -> bool {
-    let program = command.rsplit(['\\', '/']).next().unwrap_or(command);
-    ["cmd", "cmd.exe"]
-        .iter()
-        .any(|name| program.eq_ignore_ascii_case(name))
-}
 
 /// Clients accept numbers and booleans as text.
 fn plain(value: &Value) -> Option<String> {
@@ -300,35 +257,18 @@ fn box_settings(
             .entry("startup_timeout_sec")
             .or_insert_with(|| seconds.clone());
     }
-    let known = serde_json::to_value(every_setting()).unwrap_or_default();
-    let ignored: Vec<String> = asked
-        .keys()
-        .filter(|key| known.get(key.as_str()).is_none())
-        .map(|key| format!("`box.{}`", key.chars().take(40).collect::<String>()))
-        .collect();
-    if !ignored.is_empty() {
-        notices.push(format!(
-            "{} is not supported and was ignored",
-            ignored.join(", ")
-        ));
-    }
-    asked.retain(|key, _| known.get(key.as_str()).is_some());
+    let mut ignored = Vec::new();
+    asked.retain(|key, value| {
+        let alone = Map::from_iter([(key.clone(), value.clone())]);
+        let read = serde_json::from_value::<McpBoxSettings>(Value::Object(alone));
+        let is_unknown = read.is_err_and(|error| error.to_string().starts_with("unknown field"));
+        if is_unknown {
+            ignored.push(key.clone());
+        }
+        !is_unknown
+    });
+    add_ignored("box.", ignored.iter(), notices);
     serde_json::from_value(Value::Object(asked)).map_err(|error| format!("its `box`: {error}"))
-}
-
-/// Has all optional fields set, to list all known names.
-fn every_setting() -> McpBoxSettings {
-    McpBoxSettings {
-        profile: Some(String::new()),
-        backend: Some(String::new()),
-        image: Some(String::new()),
-        host_path: Some(String::new()),
-        cpus: Some(1.0),
-        memory_mb: Some(1),
-        pids_limit: Some(1),
-        read_only_rootfs: Some(false),
-        ..McpBoxSettings::default()
-    }
 }
 
 /// A list of names means `allow`, and `["*"]` means all. In clients an empty list means no tools, so it must not
@@ -359,15 +299,6 @@ fn tools(entry: &Map<String, Value>, notices: &mut Vec<String>) -> Result<McpToo
             .extend(field::<Vec<String>>(entry, kept_back)?.unwrap_or_default());
     }
     Ok(filter)
-}
-
-fn text<'a>(entry: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, String> {
-    match entry.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if text.is_empty() => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(format!("its `{name}` is not a string")),
-    }
 }
 
 fn field<T: DeserializeOwned>(entry: &Map<String, Value>, name: &str) -> Result<Option<T>, String> {

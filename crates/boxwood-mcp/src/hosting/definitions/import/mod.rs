@@ -132,21 +132,22 @@ struct Document<'a> {
     elsewhere: Vec<SkippedMcp>,
 }
 
-/// Where clients store their servers. The first match is used.
-const PLACES: [&[&str]; 4] = [
-    &["mcpServers"],
-    &["servers"],
-    &["mcp", "servers"],
-    &["context_servers"],
-];
-
 impl<'a> Document<'a> {
     fn find(document: &'a Value) -> Result<Self, HostingError> {
         let invalid = |message: &str| HostingError::invalid("document", message);
         let Value::Object(whole) = document else {
             return Err(invalid(SHAPE));
         };
-        let found = PLACES.into_iter().find_map(|place| at(whole, place));
+        // The first match is used. VS Code also stores servers in `mcp` of its settings.
+        let in_settings = whole.get("mcp").and_then(Value::as_object);
+        let found = [
+            (Some(whole), "mcpServers"),
+            (Some(whole), "servers"),
+            (in_settings, "servers"),
+            (Some(whole), "context_servers"),
+        ]
+        .into_iter()
+        .find_map(|(beside, key)| Some((beside?.get(key)?, beside?)));
         let (servers, beside) = match found {
             Some((Value::Object(servers), beside)) => (servers, beside),
             None if whole.contains_key("command") || whole.contains_key("url") => {
@@ -175,49 +176,24 @@ impl<'a> Document<'a> {
 const SHAPE: &str = "no servers were found; paste `{\"mcpServers\": {\"NAME\": {\"command\": …}}}`, as Claude, \
      Cursor and Windsurf have it, or `{\"servers\": …}`, as VS Code has it";
 
-/// The value at `place`, and the object that contains it.
-fn at<'a>(
-    whole: &'a Map<String, Value>,
-    place: &[&str],
-) -> Option<(&'a Value, &'a Map<String, Value>)> {
-    let (last, before) = place.split_last()?;
-    let mut inside = whole;
-    for step in before {
-        inside = inside.get(*step)?.as_object()?;
-    }
-    Some((inside.get(*last)?, inside))
-}
-
 fn inputs(list: Option<&Value>) -> Vec<McpInput> {
-    let text = |input: &Value, field: &str| input[field].as_str().map(str::to_owned);
-    list.and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|input| {
-            Some(McpInput {
-                id: text(input, "id")?,
-                description: text(input, "description"),
-                is_password: input["password"].as_bool() == Some(true),
-                default: text(input, "default").filter(|default| !default.is_empty()),
-                options: options(&input["options"]),
-            })
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let entries = |list: Option<&Value>| list.and_then(Value::as_array).cloned();
+    let read = |input: Value| {
+        let options = entries(input.get("options")).unwrap_or_default();
+        Some(McpInput {
+            id: text(&input["id"])?,
+            description: text(&input["description"]),
+            is_password: input["password"] == true,
+            default: text(&input["default"]).filter(|default| !default.is_empty()),
+            options: options
+                .iter()
+                .filter_map(|option| text(option).or_else(|| text(&option["value"])))
+                .collect(),
         })
-        .take(MAX_INPUTS)
-        .collect()
-}
-
-fn options(list: &Value) -> Vec<String> {
-    let of = |option: &Value| {
-        option
-            .as_str()
-            .or_else(|| option["value"].as_str())
-            .map(str::to_owned)
     };
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(of)
-        .collect()
+    let inputs = entries(list).unwrap_or_default().into_iter();
+    inputs.filter_map(read).take(MAX_INPUTS).collect()
 }
 
 /// Claude Code stores the servers of all projects in one file. They are skipped, because they belong to different
@@ -226,18 +202,12 @@ fn of_projects(whole: &Map<String, Value>) -> Vec<SkippedMcp> {
     let mut found = Vec::new();
     let projects = whole.get("projects").and_then(Value::as_object);
     for (project, settings) in projects.into_iter().flatten() {
-        for name in settings["mcpServers"]
-            .as_object()
-            .into_iter()
-            .flat_map(Map::keys)
-        {
-            found.push(SkippedMcp {
-                name: name.clone(),
-                why: format!(
-                    "it belongs to the project `{project}`; import that section separately"
-                ),
-            });
-        }
+        let why = format!("it belongs to the project `{project}`; import that section separately");
+        let servers = settings["mcpServers"].as_object().into_iter().flatten();
+        found.extend(servers.map(|(name, _)| SkippedMcp {
+            name: name.clone(),
+            why: why.clone(),
+        }));
     }
     found
 }

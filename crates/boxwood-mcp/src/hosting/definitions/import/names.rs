@@ -24,26 +24,20 @@ pub(super) fn legal_names<'a>(wanted: &[&'a str]) -> Vec<(&'a str, McpServerName
 
 /// Replaces invalid characters.
 fn likeness(name: &str) -> String {
-    let mut like = String::new();
-    for char in name.chars() {
-        if char.is_ascii_alphanumeric() || "._-".contains(char) {
-            like.push(char);
-        } else if !like.ends_with('-') {
-            like.push('-');
-        }
-        if like.len() > 4 * McpServerName::MAX_BYTES {
-            break;
-        }
-    }
+    let name: String = name.chars().take(4 * McpServerName::MAX_BYTES).collect();
+    let is_invalid = |char: char| !(char.is_ascii_alphanumeric() || "._-".contains(char));
+    let parts: Vec<_> = name
+        .split(is_invalid)
+        .filter(|part| !part.is_empty())
+        .collect();
+    let like = parts.join("-");
     let like = like
         .trim_start_matches(|char: char| !char.is_ascii_alphanumeric())
         .trim_end_matches('-');
     // The text is ASCII, so any cut is at a character boundary.
-    let like = &like[..like.len().min(McpServerName::MAX_BYTES)];
-    if like.is_empty() {
-        "server".to_owned()
-    } else {
-        like.to_owned()
+    match &like[..like.len().min(McpServerName::MAX_BYTES)] {
+        "" => "server".to_owned(),
+        like => like.to_owned(),
     }
 }
 

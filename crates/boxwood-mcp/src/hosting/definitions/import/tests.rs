@@ -272,19 +272,18 @@ fn invalid_servers_are_skipped_with_a_reason() {
 }
 
 #[test]
-fn common_notations_and_windows_prefixes_are_understood() {
+fn a_command_line_in_one_string_is_split() {
     let document = json!({"mcpServers": {
         "line": {"command": "npx -y @scope/x"},
         "path": {"command": "/opt/my tools/run"},
-        "windows": {"command": "C:\\Windows\\cmd.exe", "args": ["/C", "npx", "-y", "x"]},
     }});
     let (servers, report) = import(document, &[]);
     let lines: Vec<String> = servers
         .iter()
         .map(|spec| format!("{} {}", spec.command, spec.args.join(" ")))
         .collect();
-    assert_eq!(lines, ["npx -y @scope/x", "/opt/my tools/run ", "npx -y x"]);
-    assert_eq!(report.notices.len(), 2);
+    assert_eq!(lines, ["npx -y @scope/x", "/opt/my tools/run "]);
+    assert_eq!(report.notices.len(), 1);
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(in crate::hosting) enum Variable<'a> {
     },
     /// `${input:id}`
     Input { id: &'a str },
-    /// `${workspaceFolder}` and similar: paths on the client's machine.
+    /// `${workspaceFolder}` or `${userHome}`: paths on the client's machine.
     Place { name: &'a str },
     /// Known only to the client, such as `${command:…}`.
     Foreign,
@@ -71,30 +71,18 @@ pub(in crate::hosting) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> 
 /// `whole` is the text from `${` to `}`.
 fn read(whole: &str) -> Option<Variable<'_>> {
     let inner = whole.strip_prefix("${")?.strip_suffix('}')?;
-    let environment = |text: &'_ str| -> Option<(usize, bool)> {
-        let end = text.find(":-").unwrap_or(text.len());
-        (end > 0).then_some((end, end < text.len()))
-    };
-    let named = |text| {
-        let (end, has_default) = environment(text)?;
-        Some(Variable::Environment {
-            name: &text[..end],
-            default: has_default.then(|| &text[end + 2..]),
-        })
-    };
     match inner {
-        "workspaceFolder" | "workspaceFolderBasename" | "userHome" | "pathSeparator" | "/" => {
-            return Some(Variable::Place { name: inner });
-        }
+        "workspaceFolder" | "userHome" => return Some(Variable::Place { name: inner }),
+        "workspaceFolderBasename" | "pathSeparator" | "/" => return Some(Variable::Foreign),
         _ => {}
     }
     if let Some(name) = inner.strip_prefix("env:") {
-        return named(name);
+        return environment(name);
     }
     if let Some(id) = inner.strip_prefix("input:") {
         return (!id.is_empty()).then_some(Variable::Input { id });
     }
-    match named(inner) {
+    match environment(inner) {
         Some(variable @ Variable::Environment { name, .. }) if is_shell_name(name) => {
             Some(variable)
         }
@@ -107,6 +95,15 @@ fn read(whole: &str) -> Option<Variable<'_>> {
             (is_kind && is_word).then_some(Variable::Foreign)
         }
     }
+}
+
+/// `NAME` or `NAME:-default`.
+fn environment(text: &str) -> Option<Variable<'_>> {
+    let (name, default) = match text.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (text, None),
+    };
+    (!name.is_empty()).then_some(Variable::Environment { name, default })
 }
 
 fn is_shell_name(name: &str) -> bool {
@@ -137,8 +134,9 @@ pub(super) struct Values<'a> {
 
 /// Whether secret values are inserted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Secret {
+pub(super) enum Secret {
     Shown,
+    /// For texts that are shown in listings.
     KeptOut,
 }
 
@@ -184,16 +182,7 @@ impl Filling {
 }
 
 impl Values<'_> {
-    pub(super) fn fill(&self, text: &str, filling: &mut Filling) -> String {
-        self.fill_with(text, Secret::Shown, filling)
-    }
-
-    /// For texts that are shown in listings.
-    pub(super) fn fill_but_secrets(&self, text: &str, filling: &mut Filling) -> String {
-        self.fill_with(text, Secret::KeptOut, filling)
-    }
-
-    fn fill_with(&self, text: &str, secret: Secret, filling: &mut Filling) -> String {
+    pub(super) fn fill(&self, text: &str, secret: Secret, filling: &mut Filling) -> String {
         let mut filled = String::new();
         if filling.is_too_long() {
             return filled;
@@ -277,19 +266,11 @@ impl Values<'_> {
                 default
             }
             Variable::Place { name } => {
-                let found = match name {
-                    "pathSeparator" | "/" => Some("/"),
-                    "workspaceFolderBasename" => self.given.get("workspaceFolder").map(|folder| {
-                        let folder = folder.trim_end_matches('/');
-                        folder.rsplit('/').next().unwrap_or(folder)
-                    }),
-                    name => self.given.get(name).map(String::as_str),
-                };
+                let found = self.given.get(name);
                 if found.is_none() {
-                    let name = name.trim_end_matches("Basename");
                     filling.missing.insert(format!("`{name}`"));
                 }
-                found
+                found.map(String::as_str)
             }
             Variable::Foreign => None,
         }
@@ -336,7 +317,7 @@ mod tests {
         check("${env:A:-b c}", "<env A or b c>");
         check("Bearer ${input:my-key}", "Bearer |<input my-key>");
         check("${workspaceFolder}/src", "<place workspaceFolder>|/src");
-        check("${userHome}${/}x", "<place userHome>|<place />|x");
+        check("${userHome}${/}x", "<place userHome>|<foreign ${/}>|x");
         check("${command:pick}", "<foreign ${command:pick}>");
         check("${workspaceFolder:web}", "<foreign ${workspaceFolder:web}>");
         check("${file:~/key}", "<foreign ${file:~/key}>");
@@ -363,7 +344,7 @@ mod tests {
             given: &given,
             inputs,
         };
-        (values.fill(text, &mut filling), filling)
+        (values.fill(text, Secret::Shown, &mut filling), filling)
     }
 
     #[test]
@@ -376,12 +357,8 @@ mod tests {
             filled("${env:key} ${input:key}", &both, &[]).0,
             "variable input"
         );
-        let (text, _) = filled(
-            "${workspaceFolderBasename}",
-            &[("workspaceFolder", "/a/web/")],
-            &[],
-        );
-        assert_eq!(text, "web");
+        let (_, filling) = filled("${workspaceFolderBasename}", &[], &[]);
+        assert!(filling.foreign.contains("`${workspaceFolderBasename}`"));
     }
 
     #[test]

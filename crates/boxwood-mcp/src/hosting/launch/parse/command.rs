@@ -17,11 +17,9 @@ pub(crate) enum Launcher {
     PythonTool(PythonTool),
     Project(ProjectRun),
     NodeTool(NodeTool),
-    Node {
-        args: Vec<String>,
-    },
-    /// `npm start`, `npm run` and similar.
-    Npm {
+    /// `node`, or `npm start` and similar.
+    NodeRun {
+        program: &'static str,
         args: Vec<String>,
     },
     Plain {
@@ -89,7 +87,8 @@ const SCRIPTS: [&str; 9] = ["py", "js", "mjs", "cjs", "jsx", "ts", "mts", "cts",
 /// Strips `cmd /c` and `env A=B`.
 fn unwrapped<'a>(words: &'a [String], env: &mut BTreeMap<String, String>) -> Option<&'a [String]> {
     let (command, rest) = words.split_first()?;
-    match program_name(command).as_str() {
+    let name = program_name(command);
+    match name.rsplit('\\').next().unwrap_or(&name) {
         "cmd" if rest.first()?.eq_ignore_ascii_case("/c") => rest.get(1..),
         "env" if !rest.first()?.starts_with('-') => {
             let set = rest.iter().take_while(|word| word.contains('=')).count();
@@ -131,13 +130,14 @@ fn launcher(command: &str, args: &[String]) -> Result<Launcher, LaunchError> {
         "uv" => uv::uv(args)?,
         "npx" => Launcher::NodeTool(npm::npx(args)?),
         "npm" => npm::npm(args)?,
-        "node" => Launcher::Node {
+        "node" => Launcher::NodeRun {
+            program: "node",
             args: args.to_vec(),
         },
         _ if is_python(&name) => {
             let mut run = ProjectRun::of(Target::Python, args);
             run.how.python = python_version(&name);
-            run.interpreter = (name == "python3").then_some("python3");
+            run.is_python3 = name == "python3";
             Launcher::Project(run)
         }
         _ => Launcher::Plain {
@@ -222,19 +222,25 @@ mod tests {
             "uvx.exe mcp-server-time",
             "uv tool run mcp-server-time",
             "cmd /c uvx mcp-server-time",
+            "C:\\Windows\\cmd.exe /C uvx mcp-server-time",
             "env A=1 uvx mcp-server-time",
         ] {
             assert!(matches!(launcher(line), Launcher::PythonTool(_)), "{line}");
         }
         for line in [
             "npx -y @scope/server",
-            "/home/somebody/.nvm/versions/node/v20/bin/npx -y @scope/server",
+            "/home/user/.nvm/versions/node/v20/bin/npx -y @scope/server",
             "cmd /C npx.cmd -y @scope/server",
         ] {
             assert!(matches!(launcher(line), Launcher::NodeTool(_)), "{line}");
         }
-        assert!(matches!(launcher("node a.js"), Launcher::Node { .. }));
-        assert!(matches!(launcher("npm start"), Launcher::Npm { .. }));
+        for (line, name) in [("node a.js", "node"), ("npm start", "npm")] {
+            let found = launcher(line);
+            assert!(
+                matches!(found, Launcher::NodeRun { program, .. } if program == name),
+                "{line}"
+            );
+        }
         assert!(matches!(launcher("uv run a.py"), Launcher::Project(_)));
         for line in [
             "mcp-server",

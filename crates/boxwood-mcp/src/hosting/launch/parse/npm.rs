@@ -18,23 +18,12 @@ pub(crate) struct NodeTool {
 
 const NPX: OptionSet = OptionSet {
     launcher: "npx",
-    flags: &[&[
-        "-y",
-        "--yes",
-        "-q",
-        "--quiet",
-        "--silent",
-        "--verbose",
-        "--ignore-existing",
-        "--prefer-online",
-        "--prefer-offline",
-        "--legacy-peer-deps",
-        "--force",
-        "--no-audit",
-        "--no-fund",
-        "--ignore-scripts",
-    ]],
-    valued: &[&["-p", "--package", "--registry", "--cache", "--loglevel"]],
+    flags: &[
+        "-y --yes -q --quiet --silent --verbose --no-audit --no-fund",
+        "--ignore-existing --prefer-online --prefer-offline",
+        "--legacy-peer-deps --force --ignore-scripts",
+    ],
+    valued: &["-p --package --registry --cache --loglevel"],
 };
 
 pub(crate) fn npx(args: &[String]) -> Result<NodeTool, LaunchError> {
@@ -78,7 +67,8 @@ pub(crate) fn npx(args: &[String]) -> Result<NodeTool, LaunchError> {
 pub(crate) fn npm(args: &[String]) -> Result<Launcher, LaunchError> {
     const VERBS: [&str; 3] = ["start", "run", "run-script"];
     if args.iter().any(|word| VERBS.contains(&word.as_str())) {
-        return Ok(Launcher::Npm {
+        return Ok(Launcher::NodeRun {
+            program: "npm",
             args: args.to_vec(),
         });
     }
@@ -139,7 +129,8 @@ mod tests {
     fn npm_runs_a_script_of_a_project() {
         let args = words("--prefix /p run serve -- --x");
         let start = npm(&args).expect("it is well formed");
-        assert_eq!(start, Launcher::Npm { args });
+        let program = "npm";
+        assert_eq!(start, Launcher::NodeRun { program, args });
         for line in ["install a", "exec a", ""] {
             let error = npm(&words(line)).expect_err("it starts nothing");
             assert!(

@@ -4,10 +4,12 @@
 
 use crate::hosting::launch::LaunchError;
 
+/// The known options of a launcher. Each list of options is separated by spaces.
 pub(crate) struct OptionSet {
     pub(crate) launcher: &'static str,
-    pub(crate) flags: &'static [&'static [&'static str]],
-    pub(crate) valued: &'static [&'static [&'static str]],
+    pub(crate) flags: &'static [&'static str],
+    /// Options with a value.
+    pub(crate) valued: &'static [&'static str],
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ impl OptionSet {
                 at += 1;
                 options.push((word.clone(), Some(value.clone())));
             } else {
-                options.extend(self.short(word).ok_or_else(|| self.unknown(word))?);
+                return Err(self.unknown(word));
             }
         }
         Ok(Found {
@@ -54,32 +56,12 @@ impl OptionSet {
         })
     }
 
-    /// `-yq` and `-p3.12`.
-    fn short(&self, word: &str) -> Option<Vec<(String, Option<String>)>> {
-        let letters = word
-            .strip_prefix('-')
-            .filter(|rest| !rest.starts_with('-'))?;
-        let first = letters.chars().next()?;
-        let name = format!("-{first}");
-        if self.is_valued(&name) {
-            let value = letters.get(first.len_utf8()..)?;
-            return Some(vec![(name, Some(value.to_owned()))]);
-        }
-        letters
-            .chars()
-            .map(|letter| {
-                let name = format!("-{letter}");
-                self.is_flag(&name).then_some((name, None))
-            })
-            .collect()
-    }
-
     fn is_flag(&self, name: &str) -> bool {
-        self.flags.iter().any(|flags| flags.contains(&name))
+        contains(self.flags, name)
     }
 
     fn is_valued(&self, name: &str) -> bool {
-        self.valued.iter().any(|valued| valued.contains(&name))
+        contains(self.valued, name)
     }
 
     fn unknown(&self, option: &str) -> LaunchError {
@@ -90,14 +72,20 @@ impl OptionSet {
     }
 }
 
+/// Returns true if one of the lists has this option.
+pub(crate) fn contains(lists: &[&str], option: &str) -> bool {
+    let mut options = lists.iter().flat_map(|list| list.split_whitespace());
+    options.any(|known| known == option)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const KNOWN: OptionSet = OptionSet {
         launcher: "tool",
-        flags: &[&["-y", "-q", "--yes"]],
-        valued: &[&["-p", "--package"]],
+        flags: &["-y -q", "--yes"],
+        valued: &["-p --package"],
     };
 
     fn words(line: &str) -> Vec<String> {
@@ -125,8 +113,7 @@ mod tests {
             &[("--package", Some("a")), ("--package", Some("b"))],
             "c",
         );
-        check("-yq pkg", &[("-y", None), ("-q", None)], "pkg");
-        check("-p3.12 pkg", &[("-p", Some("3.12"))], "pkg");
+        check("-p 3.12 pkg", &[("-p", Some("3.12"))], "pkg");
         check("--yes -- -strange", &[("--yes", None)], "-strange");
         check("- x", &[], "- x");
         check("", &[], "");
@@ -134,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_named() {
-        for line in ["--what pkg", "--what=1 pkg", "-z pkg", "-yz pkg"] {
+        for line in ["--what pkg", "--what=1 pkg", "-z pkg", "-yz pkg", "-yq pkg"] {
             let error = KNOWN.read(&words(line)).expect_err(line);
             assert!(
                 matches!(error, LaunchError::UnknownOption { .. }),

@@ -4,8 +4,6 @@ use crate::hosting::launch::LaunchError;
 
 /// In bytes.
 const LONGEST: usize = 1024;
-/// Additional packages.
-pub(crate) const MOST_EXTRA: usize = 64;
 
 /// Converts a package of `uvx` or `pipx run` to a requirement for pip and uv.
 pub(crate) fn requirement(word: &str) -> Result<String, LaunchError> {
@@ -187,8 +185,8 @@ mod tests {
             assert_eq!(expected.word(), parsed);
         }
         for address in [
-            "github:somebody/server",
-            "somebody/server",
+            "github:user/server",
+            "user/server",
             "https://example.org/x.tgz",
             "git+ssh://git@example.org/x",
             "/srv/server",

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::command::Launcher;
-use super::options::OptionSet;
+use super::options::{OptionSet, contains};
 use super::package::{plain, python_name, requirement};
 use crate::hosting::launch::LaunchError;
 
@@ -43,12 +43,9 @@ pub(crate) struct ProjectRun {
     pub(crate) args: Vec<String>,
     pub(crate) how: PythonInstall,
     pub(crate) extras: Vec<String>,
-    /// Options that select parts of the lock file.
-    pub(crate) by_lock: Vec<String>,
-    /// The option that requires a lock file.
-    pub(crate) needs_lock: Option<String>,
-    /// Set for `python3`, which every box with Python has, so that it needs no lookup.
-    pub(crate) interpreter: Option<&'static str>,
+    pub(crate) requires_lock: bool,
+    /// True for `python3`, which every box with Python has, so that it needs no lookup.
+    pub(crate) is_python3: bool,
     /// Working directory.
     pub(crate) directory: Option<String>,
     pub(crate) project: Option<String>,
@@ -62,9 +59,8 @@ impl ProjectRun {
             args: args.to_vec(),
             how: PythonInstall::default(),
             extras: Vec::new(),
-            by_lock: Vec::new(),
-            needs_lock: None,
-            interpreter: None,
+            requires_lock: false,
+            is_python3: false,
             directory: None,
             project: None,
             has_project: true,
@@ -72,60 +68,13 @@ impl ProjectRun {
     }
 }
 
-const FLAGS: &[&str] = &[
-    "-q",
-    "--quiet",
-    "-v",
-    "--verbose",
-    "-n",
-    "--no-cache",
-    "--native-tls",
-    "--no-progress",
-    "--isolated",
-    "--refresh",
-    "--reinstall",
-    "-U",
-    "--upgrade",
-];
-const VALUED: &[&str] = &[
-    "-p",
-    "--python",
-    "-w",
-    "--with",
-    "--with-editable",
-    "--with-requirements",
-    "--cache-dir",
-    "--directory",
-    "--project",
-];
+const FLAGS: &str = "-q --quiet -v --verbose -n --no-cache --native-tls --no-progress --isolated \
+     --refresh --reinstall -U --upgrade";
+const VALUED: &str = "-p --python -w --with --with-editable --with-requirements --cache-dir --directory \
+     --project";
 /// Passed on unchanged.
-const INSTALL: &[&str] = &[
-    "--index",
-    "--default-index",
-    "-i",
-    "--index-url",
-    "--extra-index-url",
-    "-f",
-    "--find-links",
-    "--prerelease",
-    "--resolution",
-    "--exclude-newer",
-    "--index-strategy",
-];
-const RUN_FLAGS: &[&str] = &[
-    "--no-project",
-    "--no-sync",
-    "--frozen",
-    "--locked",
-    "--no-dev",
-    "--dev",
-    "--all-extras",
-    "-s",
-    "--script",
-    "-m",
-    "--module",
-];
-const RUN_VALUED: &[&str] = &["--extra", "--group", "--package"];
+const INSTALL: &str = "--index --default-index -i --index-url --extra-index-url -f --find-links \
+     --prerelease --resolution --exclude-newer --index-strategy";
 
 const UV: OptionSet = OptionSet {
     launcher: "uv",
@@ -135,15 +84,17 @@ const UV: OptionSet = OptionSet {
 const UVX: OptionSet = OptionSet {
     launcher: "uvx",
     flags: &[FLAGS],
-    valued: &[VALUED, INSTALL, &["--from"]],
+    valued: &[VALUED, INSTALL, "--from"],
 };
 const UV_RUN: OptionSet = OptionSet {
     launcher: "uv run",
-    flags: &[FLAGS, RUN_FLAGS],
-    valued: &[VALUED, INSTALL, RUN_VALUED],
+    flags: &[
+        FLAGS,
+        "--no-project --no-sync --frozen --locked --no-dev",
+        "-s --script -m --module",
+    ],
+    valued: &[VALUED, INSTALL, "--extra"],
 };
-/// Options that select parts of a project.
-const BY_LOCK: [&str; 4] = ["--all-extras", "--group", "--dev", "--package"];
 
 pub(crate) fn uv(args: &[String]) -> Result<Launcher, LaunchError> {
     let before = UV.read(args)?;
@@ -212,16 +163,6 @@ fn uv_run(before: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> 
     } else {
         (Target::Program(first.clone()), rest.to_vec())
     };
-    let by_lock: Vec<_> = options
-        .iter()
-        .filter(|(name, _)| BY_LOCK.contains(&name.as_str()))
-        .map(|(name, value)| match value {
-            Some(value) => format!("{name}={value}"),
-            None => name.clone(),
-        })
-        .collect();
-    let locked = has(&["--locked", "--frozen"]).then(|| "--locked".to_owned());
-    let needs_lock = by_lock.first().cloned().or(locked);
     let extras = options
         .iter()
         .filter(|(name, _)| name == "--extra")
@@ -231,8 +172,7 @@ fn uv_run(before: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> 
     Ok(ProjectRun {
         how: install(&options)?,
         extras,
-        by_lock,
-        needs_lock,
+        requires_lock: has(&["--locked", "--frozen"]),
         directory: last(&options, "--directory").map(str::to_owned),
         project: last(&options, "--project").map(str::to_owned),
         has_project: !has(&["--no-project"]),
@@ -267,7 +207,7 @@ fn install(options: &Options) -> Result<PythonInstall, LaunchError> {
             "--with-editable" => how.with.extend(["-e".to_owned(), plain(value)?]),
             "--with-requirements" => how.with.extend(["-r".to_owned(), plain(value)?]),
             "-p" | "--python" => how.python = Some(plain(value)?),
-            option if INSTALL.contains(&option) => {
+            option if contains(&[INSTALL], option) => {
                 how.options.extend([name.clone(), plain(value)?]);
             }
             _ => {}

@@ -12,14 +12,15 @@ use std::path::{Path, PathBuf};
 use boxwood_api::McpServerSpec;
 
 use super::LaunchError;
-use super::parse::package::{MOST_EXTRA, plain, requirement};
+use super::parse::package::{plain, requirement};
+use super::workspace::infer::nearest;
 use super::workspace::manifests;
-use super::workspace::paths::PathMap;
+use super::workspace::paths::{PathMap, real};
 use script::Recipe;
 
 pub(crate) struct LaunchContext<'a> {
     pub(crate) spec: &'a McpServerSpec,
-    pub(crate) path_map: Option<&'a PathMap>,
+    pub(crate) path_map: PathMap,
 }
 
 /// What to start, after the launcher is resolved.
@@ -43,54 +44,40 @@ impl Resolved {
 }
 
 impl LaunchContext<'_> {
-    pub(crate) fn host(&self) -> Option<&Path> {
-        self.path_map.and_then(PathMap::host)
-    }
-
-    /// The path in the box of a path in the host directory.
-    pub(crate) fn in_box(&self, path: &Path) -> Option<String> {
-        self.path_map.and_then(|path_map| path_map.path(path))
-    }
-
-    pub(crate) fn word(&self, word: &str) -> String {
-        self.path_map
-            .map_or_else(|| word.to_owned(), |path_map| path_map.word(word))
-    }
-
     pub(crate) fn words(&self, words: &[String]) -> Vec<String> {
-        words.iter().map(|word| self.word(word)).collect()
+        words.iter().map(|word| self.path_map.word(word)).collect()
     }
 
-    /// The working directory on the host. `None` if it is not in a host directory.
-    pub(crate) fn cwd_on_host(&self) -> Option<PathBuf> {
+    /// Policy has not checked paths outside of the host directories, so they are not read.
+    pub(crate) fn is_mounted(&self, path: &Path) -> bool {
+        self.path_map.directory_of(path).is_some()
+    }
+
+    /// The working directory on the host. Empty if it is not in a host directory.
+    pub(crate) fn cwd_on_host(&self) -> &Path {
         let cwd = self.spec.cwd.as_deref().map(Path::new);
-        cwd.filter(|cwd| self.in_box(cwd).is_some())
-            .or_else(|| self.host())
-            .map(Path::to_owned)
+        cwd.filter(|cwd| self.is_mounted(cwd))
+            .or_else(|| self.path_map.workspace())
+            .unwrap_or(Path::new(""))
     }
 
-    /// Resolves a path against the server's working directory.
-    pub(crate) fn on_host(&self, path: &str) -> PathBuf {
-        match self.cwd_on_host() {
-            Some(cwd) => cwd.join(path),
-            None => PathBuf::from(path),
-        }
-    }
-
-    pub(crate) fn with_words(&self) -> Result<&[String], LaunchError> {
-        let with = &self.spec.with;
-        if with.len() > MOST_EXTRA {
-            return Err(LaunchError::TooManyPackages {
-                count: with.len(),
-                limit: MOST_EXTRA,
-            });
-        }
-        Ok(with)
+    /// The nearest mounted directory with one of `manifests`, from any of `starts` upwards.
+    pub(crate) fn project<'s>(
+        &self,
+        starts: impl IntoIterator<Item = &'s Path>,
+        manifests: &[&str],
+    ) -> Option<PathBuf> {
+        starts
+            .into_iter()
+            .filter(|start| start.is_absolute())
+            .filter_map(|start| nearest(&real(start), manifests))
+            .find(|found| self.is_mounted(found))
     }
 
     /// Additional requirements for pip and uv.
     pub(crate) fn with(&self) -> Result<Vec<String>, LaunchError> {
-        self.with_words()?
+        self.spec
+            .with
             .iter()
             .map(|word| requirement(word))
             .collect()
@@ -99,7 +86,7 @@ impl LaunchContext<'_> {
     /// Shows the installer this directory, or the parent of this file. It sees the whole host directory only if a
     /// manifest refers outside.
     pub(crate) fn show(&self, path: &Path, recipe: &mut Recipe) -> Result<(), LaunchError> {
-        let Some(place) = self.path_map.and_then(|path_map| path_map.place_of(path)) else {
+        let Some(whole) = self.path_map.directory_of(path) else {
             return Ok(());
         };
         let directory = if path.is_dir() {
@@ -110,10 +97,24 @@ impl LaunchContext<'_> {
         let part = if manifests::leads_out(path)? {
             None
         } else {
-            directory.and_then(|directory| place.part(directory))
+            directory.and_then(|directory| self.path_map.part(directory))
         };
-        recipe.show(part.unwrap_or_else(|| place.whole()));
+        recipe.show(part.unwrap_or_else(|| whole.clone()));
         Ok(())
+    }
+
+    /// Installs a project from its manifests. Returns its path in the box.
+    pub(crate) fn install_from(
+        &self,
+        directory: &Path,
+        recipe: &mut Recipe,
+    ) -> Result<String, LaunchError> {
+        let place = self.path_map.path(directory).unwrap_or_default();
+        self.show(directory, recipe)?;
+        recipe.key.add("project", &place);
+        manifests::add_manifests(&mut recipe.key, directory)?;
+        recipe.call("say", [format!("installing the dependencies of {place}")]);
+        Ok(place)
     }
 
     /// A package that may be a path on the host. Its contents then become part of the key.
@@ -122,7 +123,7 @@ impl LaunchContext<'_> {
         word: &str,
         recipe: &mut Recipe,
     ) -> Result<String, LaunchError> {
-        let Some(place) = self.in_box(Path::new(word)) else {
+        let Some(place) = self.path_map.path(Path::new(word)) else {
             return plain(word);
         };
         let source = Path::new(without_extras(word));

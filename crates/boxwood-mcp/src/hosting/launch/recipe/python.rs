@@ -1,25 +1,17 @@
 //! Install scripts for Python servers. The script decides in the box whether it uses uv or pip.
 
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use super::script::Recipe;
-use super::shell_quote::quote;
 use super::{LaunchContext, Resolved};
 use crate::hosting::launch::parse::command::ParsedCommand;
 use crate::hosting::launch::parse::package::plain;
 use crate::hosting::launch::parse::{ProjectRun, PythonTool, Target};
 use crate::hosting::launch::project::{PythonKind, PythonProject, ScriptNeeds};
-use crate::hosting::launch::workspace::infer::nearest;
-use crate::hosting::launch::workspace::manifests;
-use crate::hosting::launch::workspace::paths::real;
+use crate::hosting::launch::workspace::infer::PYTHON_MANIFESTS;
 use crate::hosting::launch::{CACHE, LaunchError};
 
-const MANIFESTS: [&str; 4] = [
-    "pyproject.toml",
-    "requirements.txt",
-    "setup.py",
-    "setup.cfg",
-];
 const PROGRAMS: &str = r#""$mcp/venv/bin""#;
 
 /// `uvx`.
@@ -37,10 +29,7 @@ pub(crate) fn tool(
     recipe.key.add_all("option", &tool.how.options);
     recipe.key.add("python", python);
     recipe.key.add("program", &tool.program);
-    recipe.line(format!(
-        "say {}",
-        quote(&format!("installing {}", tool.from))
-    ));
+    recipe.call("say", [format!("installing {}", tool.from)]);
     recipe.call("make_venv", [python]);
     let install = match tool.how.python {
         Some(_) => "install_python",
@@ -80,16 +69,19 @@ pub(crate) fn run(
     parsed: &ParsedCommand,
     context: &LaunchContext<'_>,
 ) -> Result<Resolved, LaunchError> {
-    let directory = run.directory.as_deref().map(|path| context.on_host(path));
-    let script = script(run, directory.as_deref(), context);
+    let cwd = context.cwd_on_host();
+    let directory = run.directory.as_deref().map(|path| cwd.join(path));
+    let script = script(run, directory.as_deref().unwrap_or(cwd), context);
     let project = if run.has_project {
-        project(
-            run,
+        let named = run.project.as_deref().map(|path| cwd.join(path));
+        let starts = [
+            named.as_deref(),
             directory.as_deref(),
-            script.as_deref(),
-            parsed,
-            context,
-        )
+            script.as_deref().and_then(Path::parent),
+            parsed.venv.as_deref().and_then(Path::parent),
+            Some(cwd),
+        ];
+        context.project(starts.into_iter().flatten(), &PYTHON_MANIFESTS)
     } else {
         None
     };
@@ -98,7 +90,6 @@ pub(crate) fn run(
     with.extend(context.with()?);
     recipe.key.add_all("option", &run.how.options);
     recipe.key.add_all("extra", &run.extras);
-    recipe.key.add_all("by-lock", &run.by_lock);
 
     let declared = match &project {
         Some(directory) => PythonProject::read(directory)?,
@@ -135,8 +126,7 @@ pub(crate) fn run(
             with.extend(needs.dependencies.iter().cloned());
         } else if let Some(venv) = &parsed.venv
             && with.is_empty()
-            // Environments elsewhere were not checked by policy.
-            && context.in_box(venv).is_some()
+            && context.is_mounted(venv)
             && venv.join("pyvenv.cfg").is_file()
         {
             let path = venv.clone();
@@ -170,9 +160,8 @@ fn resolved(
             "python".to_owned()
         }
         // Nothing to install or to look up.
-        Target::Python if run.interpreter.is_some() => {
-            let command = run.interpreter.unwrap_or("python3").to_owned();
-            return Resolved::new(command, context.words(&run.args), None);
+        Target::Python if run.is_python3 => {
+            return Resolved::new("python3".to_owned(), context.words(&run.args), None);
         }
         Target::Python => {
             let version = if wanted.starts_with("3.") { wanted } else { "" };
@@ -184,7 +173,7 @@ fn resolved(
         Target::Program(name) if name.contains('/') => {
             recipe.line(format!("finish '' {path}"));
             recipe.key.add("target", "path");
-            context.word(name)
+            context.path_map.word(name)
         }
         Target::Program(name) => {
             recipe.call("any_program", [name]);
@@ -194,7 +183,7 @@ fn resolved(
         }
     };
     let mut resolved = Resolved::new(command, context.words(&run.args), Some(recipe));
-    resolved.cwd = directory.and_then(|directory| context.in_box(&directory));
+    resolved.cwd = directory.and_then(|directory| context.path_map.path(&directory));
     resolved
 }
 
@@ -209,49 +198,10 @@ fn what(run: &ProjectRun, project: Option<&Path>) -> String {
 }
 
 /// The script in the arguments, as a host path.
-fn script(
-    run: &ProjectRun,
-    directory: Option<&Path>,
-    context: &LaunchContext<'_>,
-) -> Option<PathBuf> {
-    let word = run
-        .args
-        .iter()
-        .map(Path::new)
-        .find(|word| word.extension().is_some_and(|ending| ending == "py"))?;
-    let base = directory
-        .map(Path::to_owned)
-        .or_else(|| context.cwd_on_host())
-        .unwrap_or_default();
-    let script = base.join(word);
-    // Paths elsewhere were not checked by policy.
-    context.in_box(&script).map(|_| script)
-}
-
-fn project(
-    run: &ProjectRun,
-    directory: Option<&Path>,
-    script: Option<&Path>,
-    parsed: &ParsedCommand,
-    context: &LaunchContext<'_>,
-) -> Option<PathBuf> {
-    let named = run.project.as_deref().map(|path| context.on_host(path));
-    let starts = [
-        named,
-        directory.map(Path::to_owned),
-        script.and_then(Path::parent).map(Path::to_owned),
-        parsed
-            .venv
-            .as_deref()
-            .and_then(Path::parent)
-            .map(Path::to_owned),
-        context.cwd_on_host(),
-    ];
-    starts
-        .into_iter()
-        .flatten()
-        .filter_map(|start| nearest(&real(&start), &MANIFESTS))
-        .find(|found| context.in_box(found).is_some())
+fn script(run: &ProjectRun, cwd: &Path, context: &LaunchContext<'_>) -> Option<PathBuf> {
+    let mut words = run.args.iter().map(Path::new);
+    let word = words.find(|word| word.extension().is_some_and(|ending| ending == "py"))?;
+    Some(cwd.join(word)).filter(|script| context.is_mounted(script))
 }
 
 fn install_project(
@@ -263,62 +213,50 @@ fn install_project(
     context: &LaunchContext<'_>,
     recipe: &mut Recipe,
 ) -> Result<(), LaunchError> {
-    let place = context.in_box(directory).unwrap_or_default();
-    context.show(directory, recipe)?;
-    recipe.key.add("project", &place);
-    manifests::add_manifests(&mut recipe.key, directory)?;
-    recipe.line(format!(
-        "say {}",
-        quote(&format!("installing the dependencies of {place}"))
-    ));
-    recipe.line(format!("cd {}", quote(&place)));
+    let place = context.install_from(directory, recipe)?;
+    recipe.call("cd", [&place]);
     recipe.call("make_venv", [wanted]);
 
-    // The sources of an editable install stay live. Compiled files would be left in the copy of the installer.
-    let is_frozen =
-        project.kind == PythonKind::Package && manifests::builds_native_code(directory)?;
-    if is_frozen {
-        recipe.key.add("build", "frozen");
-        recipe.counts(directory);
-    }
     let extras = run.extras.iter().flat_map(|extra| ["--extra", extra]);
     let options = run.how.options.iter().chain(with).map(String::as_str);
     if project.has_lock {
-        let by_lock = run.by_lock.iter().map(String::as_str);
-        let frozen = is_frozen.then_some("--no-editable");
         let words = [place.as_str()].into_iter().chain(extras);
-        recipe.call("sync_project", words.chain(by_lock).chain(frozen));
+        recipe.call("sync_project", words);
+        recipe.call("refuse_compiled", [&place]);
         if !with.is_empty() {
             recipe.call("install_python", options);
         }
         return Ok(());
     }
-    if let Some(option) = &run.needs_lock {
-        return Err(LaunchError::NoLock {
-            option: option.clone(),
-            path: directory.to_owned(),
-        });
+    if run.requires_lock {
+        let path = directory.to_owned();
+        return Err(LaunchError::NoLock { path });
     }
-    let (function, words) = match project.kind {
+    let (function, mut words) = match project.kind {
         PythonKind::Requirements => {
             let list = format!("{place}/requirements.txt");
             ("install_python", vec!["-r".to_owned(), list])
         }
         PythonKind::Declared => {
-            let mut words = vec![format!("{place}/pyproject.toml")];
-            words.extend(extras.map(str::to_owned));
-            ("install_declared", words)
+            let manifest = format!("{place}/pyproject.toml");
+            let extras = extras.map(str::to_owned);
+            (
+                "install_declared",
+                iter::once(manifest).chain(extras).collect(),
+            )
         }
         PythonKind::Package => {
             let source = match run.extras.as_slice() {
-                [] => place,
+                [] => place.clone(),
                 extras => format!("{place}[{}]", extras.join(",")),
             };
-            let editable = (!is_frozen).then(|| "-e".to_owned());
-            let words = editable.into_iter().chain([source]).collect();
-            ("install_python", words)
+            ("install_python", vec!["-e".to_owned(), source])
         }
     };
-    recipe.call(function, words.iter().map(String::as_str).chain(options));
+    words.extend(options.map(str::to_owned));
+    recipe.call(function, words);
+    if project.kind == PythonKind::Package {
+        recipe.call("refuse_compiled", [&place]);
+    }
     Ok(())
 }

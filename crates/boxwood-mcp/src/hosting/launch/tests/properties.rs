@@ -65,12 +65,11 @@ proptest! {
         args in prop::collection::vec(word(), 0..6),
         with in prop::collection::vec(word(), 0..2),
     ) {
-        let facts = HostFacts { tools: String::new() };
         let spec = serde_json::from_value(json!({
             "name": "any", "command": command, "args": args, "with": with,
         }));
         let spec: McpServerSpec = spec.expect("it is well formed");
-        match plan(&spec, &facts) {
+        match plan(&spec, "") {
             Ok(plan) => {
                 if let Some(install) = plan.install {
                     let read = Command::new("/bin/sh")

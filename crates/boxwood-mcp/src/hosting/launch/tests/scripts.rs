@@ -19,7 +19,7 @@ impl Stage {
         fs::create_dir(&tools).expect("it is ours");
         for tool in [
             "rm", "mkdir", "cat", "mv", "cp", "ln", "chmod", "ls", "tr", "tail", "tee", "head",
-            "readlink", "grep", "sed", "sh", "env",
+            "readlink", "grep", "sed", "sh", "env", "find", "sleep",
         ] {
             let real = ["/usr/bin", "/bin"]
                 .iter()
@@ -290,7 +290,7 @@ fn registry_passwords_are_not_kept_in_an_install() {
     );
     let mut recipe = Recipe::new("test", "test");
     let project = project.to_str().expect("text");
-    recipe.call("install_node_project", [project, "{}", "{}"]);
+    recipe.call("install_node_project", [project, "{}"]);
     recipe.line(r#"finish """#);
     stage.succeeds(&recipe);
     let seen = fs::read_to_string(stage.directory.path().join("tools/seen"));
@@ -331,4 +331,25 @@ fn sources_are_copied_without_history_environments_and_modules() {
     assert_eq!(names, [".npmrc", "a b", "link", "pyproject.toml"]);
     let copied = fs::read_to_string(to.join("a b/c.py")).expect("it was copied");
     assert_eq!(copied, "a b/c.py");
+}
+
+#[test]
+fn modules_compiled_by_an_editable_install_are_refused() {
+    let project = tempfile::tempdir().expect("there is room");
+    let project = project.path().to_str().expect("text");
+    let with_steps = |steps: &[&str]| {
+        let mut recipe = Recipe::new("test", "test");
+        recipe.line(r#"mkdir -p "$mcp/venv""#);
+        for step in steps {
+            recipe.line(step.replace("PROJECT", project));
+        }
+        recipe.call("refuse_compiled", [project]);
+        recipe.line(r#"finish """#);
+        recipe
+    };
+    let (venv, compiled) = (r#": >"$mcp/venv/pyvenv.cfg""#, ": >'PROJECT/native.so'");
+    // Files of the project itself are older than the environment.
+    Stage::new().succeeds(&with_steps(&[compiled, "sleep 0.1", venv]));
+    let error = Stage::new().fails(&with_steps(&[venv, "sleep 0.1", compiled]));
+    assert!(error.contains("uvx --from DIRECTORY PROGRAM"), "{error}");
 }

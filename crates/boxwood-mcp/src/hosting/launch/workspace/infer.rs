@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::paths::{real, unwrap_venv};
+use super::paths::{option_and_path, real, unwrap_venv};
 use crate::hosting::launch::LaunchError;
 
 /// Paths that refer to the box, even if the host has them too.
@@ -46,38 +46,30 @@ const MOST_DIRECTORIES: usize = 16;
 /// How many parents of a script are searched for a manifest.
 const DEEPEST: usize = 6;
 
-const PYTHON_MANIFESTS: [&str; 4] = [
+pub(crate) const PYTHON_MANIFESTS: [&str; 4] = [
     "pyproject.toml",
     "requirements.txt",
     "setup.py",
     "setup.cfg",
 ];
-const NODE_MANIFESTS: [&str; 1] = ["package.json"];
+pub(crate) const NODE_MANIFESTS: [&str; 1] = ["package.json"];
 
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Inferred {
-    Nothing,
-    One(PathBuf),
-    /// No common parent except a broad one. None contains another.
-    Several(Vec<PathBuf>),
-}
-
-/// The common parent of the paths in `words`, or the single directories if it would be too broad.
-pub(crate) fn infer<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Inferred, LaunchError> {
-    let mut named: Vec<_> = words
-        .into_iter()
-        .map(named_path)
-        .filter_map(workspace_of)
-        .collect();
+/// The common parent of the paths in `words`, or the single directories if it would be too broad. No directory
+/// contains another.
+pub(crate) fn infer<'a>(
+    words: impl IntoIterator<Item = &'a str>,
+) -> Result<Vec<PathBuf>, LaunchError> {
+    let paths = words.into_iter().map(|word| option_and_path(word).1);
+    let mut named: Vec<_> = paths.filter_map(workspace_of).collect();
     let Some(common) = named
         .iter()
         .cloned()
         .reduce(|common, directory| shared(&common, &directory))
     else {
-        return Ok(Inferred::Nothing);
+        return Ok(Vec::new());
     };
     if common != Path::new("/") && !is_broad(&common) {
-        return Ok(Inferred::One(common));
+        return Ok(vec![common]);
     }
     named.sort();
     // Sorting puts a directory before its contents.
@@ -88,15 +80,7 @@ pub(crate) fn infer<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Infe
     if named.len() > MOST_DIRECTORIES {
         return Err(LaunchError::TooBroad { path: common });
     }
-    Ok(Inferred::Several(named))
-}
-
-/// The path in `--option=/path`, or the word itself.
-fn named_path(word: &str) -> &str {
-    match word.split_once('=') {
-        Some((name, value)) if name.starts_with('-') => value,
-        _ => word,
-    }
+    Ok(named)
 }
 
 fn workspace_of(word: &str) -> Option<PathBuf> {
@@ -122,7 +106,7 @@ fn is_the_boxs_own(path: &Path) -> bool {
 }
 
 /// The nearest parent of a script with a manifest. Without it, `node build/index.js` would lack its modules.
-pub(crate) fn project_of(script: &Path) -> Option<PathBuf> {
+fn project_of(script: &Path) -> Option<PathBuf> {
     let manifests = manifests_for(script)?;
     let directory = real(script.parent()?);
     nearest(&directory, manifests)
@@ -191,15 +175,9 @@ mod tests {
             .iter()
             .map(|word| word.to_str().expect("text"))
             .collect();
-        one(infer(words).expect("nothing is too broad"))
-    }
-
-    fn one(inferred: Inferred) -> Option<PathBuf> {
-        match inferred {
-            Inferred::Nothing => None,
-            Inferred::One(path) => Some(path),
-            Inferred::Several(paths) => panic!("{paths:?}"),
-        }
+        let mut found = infer(words).expect("nothing is too broad");
+        assert!(found.len() <= 1, "{found:?}");
+        found.pop()
     }
 
     #[test]
@@ -236,7 +214,7 @@ mod tests {
         let word = format!("--db={}", tree.path().join("a/data.db").display());
         assert_eq!(
             infer([word.as_str()]).expect("it is small"),
-            Inferred::One(real(tree.path()).join("a"))
+            [real(tree.path()).join("a")]
         );
     }
 
@@ -286,7 +264,10 @@ mod tests {
         let mut with_ours = vec![server.as_path()];
         with_ours.extend(words.iter().map(Path::new));
         assert_eq!(inferred(&with_ours), Some(real(tree.path()).join("a")));
-        assert_eq!(infer(words).expect("nothing is left"), Inferred::Nothing);
+        assert_eq!(
+            infer(words).expect("nothing is left"),
+            [""; 0].map(PathBuf::from)
+        );
     }
 
     #[test]
@@ -304,7 +285,7 @@ mod tests {
         let found = infer(words.iter().map(|word| word.to_str().expect("text")));
         let mut expected = vec![real(&a), real(other.path())];
         expected.sort();
-        assert_eq!(found.expect("each is small"), Inferred::Several(expected));
+        assert_eq!(found.expect("each is small"), expected);
     }
 
     #[test]
@@ -319,13 +300,13 @@ mod tests {
 
     #[test]
     fn a_home_is_never_inferred() {
-        for path in ["/home", "/home/somebody", "/root", "/Users/somebody"] {
+        for path in ["/home", "/home/user", "/root", "/Users/user"] {
             assert!(is_broad(Path::new(path)), "{path}");
         }
-        for path in ["/var/home", "/var/home/somebody"] {
+        for path in ["/var/home", "/var/home/user"] {
             assert!(is_broad(Path::new(path)), "{path}");
         }
-        assert!(!is_broad(Path::new("/home/somebody/project")));
+        assert!(!is_broad(Path::new("/home/user/project")));
         for home in ["/root", "/home", "/var", "/opt"] {
             if !Path::new(home).is_dir() {
                 continue;

@@ -1,4 +1,4 @@
-//! Reads the manifests of a project: for the cache key, and to detect references outside and native builds.
+//! Reads the manifests of a project: for the cache key, and to detect references to files outside of it.
 
 use std::fs;
 use std::path::Path;
@@ -19,22 +19,6 @@ const MANIFESTS: [&str; 8] = [
     ".npmrc",
 ];
 const LONGEST_MANIFEST: u64 = 32 * 1024 * 1024;
-/// Manifests that configure how a Python package is built.
-const BUILD_MANIFESTS: [&str; 3] = ["pyproject.toml", "setup.py", "setup.cfg"];
-/// Words in them that mean native code. An editable install would leave the compiled files in the copied sources,
-/// which are replaced at every start.
-const NATIVE_BUILDS: [&str; 9] = [
-    "ext_modules",
-    "ext-modules",
-    "Extension(",
-    "cython",
-    "Cython",
-    "maturin",
-    "scikit",
-    "mesonpy",
-    "setuptools-rust",
-];
-
 /// References to siblings: the parent directory, or a uv workspace.
 const OUT: [&str; 5] = ["../", r#"".."#, "'..", "workspace = true", "workspace=true"];
 
@@ -113,15 +97,6 @@ fn requirement_lists(directory: &Path, prefix: &str) -> Vec<String> {
     names
 }
 
-/// Returns true if the build compiles native code, according to the manifests.
-pub(crate) fn builds_native_code(directory: &Path) -> Result<bool, LaunchError> {
-    let manifests = manifests(directory)?;
-    Ok(manifests
-        .iter()
-        .filter(|(name, _)| BUILD_MANIFESTS.contains(&name.as_str()))
-        .any(|(_, text)| NATIVE_BUILDS.iter().any(|word| text.contains(word))))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,28 +122,5 @@ mod tests {
         assert_ne!(second, first);
         write("requirements-dev.txt", "d");
         assert_ne!(manifests(project.path()), second);
-    }
-
-    #[test]
-    fn native_builds_are_recognized_by_the_manifests() {
-        let project = tempfile::tempdir().expect("there is room");
-        let write = |name: &str, text: &str| {
-            fs::write(project.path().join(name), text).expect("it is ours");
-        };
-        let builds_native_code = || builds_native_code(project.path()).expect("it can be read");
-        write(
-            "pyproject.toml",
-            "[build-system]\nrequires = ['hatchling']\n",
-        );
-        write("server.c", "ext_modules");
-        assert!(!builds_native_code());
-        write("setup.py", "setup(ext_modules=[])");
-        assert!(builds_native_code());
-        write("setup.py", "");
-        write(
-            "pyproject.toml",
-            "[build-system]\nrequires = ['maturin>=1']\n",
-        );
-        assert!(builds_native_code());
     }
 }

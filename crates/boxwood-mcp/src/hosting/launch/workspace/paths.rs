@@ -4,6 +4,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use boxwood_api::DEFAULT_MOUNT_PATH;
+
 /// Usual names of virtual environments.
 const VENV_NAMES: [&str; 4] = [".venv", "venv", "env", ".env"];
 const VENV_PROGRAMS: [&str; 2] = ["bin", "Scripts"];
@@ -72,75 +74,11 @@ pub(crate) fn unwrap_venv(path: &Path) -> PathBuf {
     Venv::of(path).map_or_else(|| path.to_owned(), |venv| venv.owner)
 }
 
-/// Host directories and their paths in the box.
-#[derive(Clone, Debug)]
-pub(crate) struct PathMap {
-    mappings: Vec<Mapping>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Mapping {
-    /// As given, before canonicalization.
-    given: PathBuf,
-    pub(crate) real: PathBuf,
-    /// Subdirectory of the mount. Empty for the mount itself.
-    pub(crate) name: String,
-    mount: String,
-}
-
-impl Mapping {
-    fn new(host: &Path, mount: &str, name: String) -> Self {
-        Self {
-            given: host.components().collect(),
-            real: real(host),
-            mount: if name.is_empty() {
-                mount.to_owned()
-            } else {
-                format!("{mount}/{name}")
-            },
-            name,
-        }
-    }
-
-    /// The relative path inside this directory.
-    fn inside(&self, path: &Path) -> Option<PathBuf> {
-        let climbs = |path: &Path| path.components().any(|part| part == Component::ParentDir);
-        let as_written = || {
-            let inside = path
-                .strip_prefix(&self.given)
-                .or_else(|_| path.strip_prefix(&self.real))
-                .ok()?;
-            // Links decide what `a/..` means.
-            (!climbs(inside)).then(|| inside.to_owned())
-        };
-        let as_it_leads = || {
-            let led = real(path);
-            let inside = led.strip_prefix(&self.real).ok()?;
-            (!climbs(inside)).then(|| inside.to_owned())
-        };
-        // A link inside the directory keeps its name, because the mount has it too.
-        as_written().or_else(as_it_leads)
-    }
-
-    fn path(&self, path: &Path) -> Option<String> {
-        let inside = self.inside(path)?;
-        joined(&self.mount, &inside)
-    }
-
-    /// One subdirectory, by its name below the mount. `None` behind a link, because boxes do not see link targets.
-    pub(crate) fn part(&self, directory: &Path) -> Option<HostDirectory> {
-        let inside = self.inside(directory)?;
-        let real = real(directory);
-        (real == self.real.join(&inside)).then_some(())?;
-        let name = joined(&self.name, &inside)?;
-        Some(HostDirectory { name, real })
-    }
-
-    pub(crate) fn whole(&self) -> HostDirectory {
-        HostDirectory {
-            name: self.name.clone(),
-            real: self.real.clone(),
-        }
+/// Splits `--option=/path` behind the equals sign. Other words have an empty first part.
+pub(super) fn option_and_path(word: &str) -> (&str, &str) {
+    match word.find('=') {
+        Some(at) if word.starts_with('-') => word.split_at(at + 1),
+        _ => ("", word),
     }
 }
 
@@ -152,81 +90,119 @@ pub(crate) struct HostDirectory {
     pub(crate) real: PathBuf,
 }
 
-fn joined(to: &str, inside: &Path) -> Option<String> {
-    let inside = inside.to_str()?;
-    Some(match (to, inside) {
+/// Host directories and their paths in the box. Empty if no directory is mounted.
+#[derive(Clone, Debug)]
+pub(crate) struct PathMap {
+    mappings: Vec<Mapping>,
+}
+
+#[derive(Clone, Debug)]
+struct Mapping {
+    /// As given, before canonicalization.
+    given: PathBuf,
+    directory: HostDirectory,
+}
+
+impl Mapping {
+    /// The relative path inside this directory.
+    fn inside(&self, path: &Path) -> Option<PathBuf> {
+        let real_path = real(path);
+        let as_written = path
+            .strip_prefix(&self.given)
+            .or_else(|_| path.strip_prefix(&self.directory.real));
+        // A link inside the directory keeps its name, because the mount has it too.
+        let mut inside = as_written
+            .into_iter()
+            .chain(real_path.strip_prefix(&self.directory.real));
+        // Links decide what `a/..` means.
+        let climbs = |path: &Path| path.components().any(|part| part == Component::ParentDir);
+        inside.find(|inside| !climbs(inside)).map(Path::to_owned)
+    }
+}
+
+fn joined(to: &str, inside: &str) -> String {
+    match (to, inside) {
         (to, "") => to.to_owned(),
         ("", inside) => inside.to_owned(),
         (to, inside) => format!("{to}/{inside}"),
-    })
+    }
 }
 
 impl PathMap {
-    /// One directory, which is the mount itself.
-    pub(crate) fn new(host: &Path, mount: &str) -> Self {
-        Self {
-            mappings: vec![Mapping::new(host, mount, String::new())],
-        }
-    }
-
-    /// Several directories, each in a subdirectory of the mount with its own name.
-    pub(crate) fn several(hosts: &[PathBuf], mount: &str) -> Self {
+    /// A single directory is the workspace itself. Several are subdirectories of it with their own names.
+    pub(crate) fn new(hosts: &[PathBuf]) -> Self {
         let mut mappings: Vec<Mapping> = Vec::new();
         for host in hosts {
             let own = host.file_name().and_then(|name| name.to_str());
-            let own = own.unwrap_or("directory");
-            let is_taken = |name: &str| mappings.iter().any(|place| place.name == name);
+            let own = match hosts {
+                [_] => "",
+                _ => own.unwrap_or("directory"),
+            };
+            let is_taken = |name: &str| mappings.iter().any(|it| it.directory.name == name);
             let mut name = own.to_owned();
             let mut number = 2;
             while is_taken(&name) {
                 name = format!("{own}-{number}");
                 number += 1;
             }
-            mappings.push(Mapping::new(host, mount, name));
+            mappings.push(Mapping {
+                given: host.components().collect(),
+                directory: HostDirectory {
+                    name,
+                    real: real(host),
+                },
+            });
         }
         Self { mappings }
     }
 
-    pub(crate) fn mappings(&self) -> &[Mapping] {
-        &self.mappings
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &HostDirectory> {
+        self.mappings.iter().map(|mapping| &mapping.directory)
     }
 
-    /// The directory that is the mount itself.
-    pub(crate) fn host(&self) -> Option<&Path> {
-        match self.mappings.as_slice() {
-            [only] if only.name.is_empty() => Some(&only.real),
-            _ => None,
-        }
+    /// The directory that is the workspace itself.
+    pub(crate) fn workspace(&self) -> Option<&Path> {
+        let whole = self.directories().find(|it| it.name.is_empty());
+        whole.map(|it| it.real.as_path())
     }
 
-    pub(crate) fn place_of(&self, path: &Path) -> Option<&Mapping> {
-        self.mappings
-            .iter()
-            .find(|place| place.path(path).is_some())
+    /// The host directory that contains `path`, and the relative path in it.
+    fn find(&self, path: &Path) -> Option<(&HostDirectory, String)> {
+        let found = self.mappings.iter().find_map(|mapping| {
+            let inside = mapping.inside(path)?.into_os_string();
+            Some((&mapping.directory, inside.into_string().ok()?))
+        });
+        found.filter(|_| path.is_absolute())
+    }
+
+    pub(crate) fn directory_of(&self, path: &Path) -> Option<&HostDirectory> {
+        Some(self.find(path)?.0)
+    }
+
+    /// A subdirectory as a host directory of its own. `None` behind a link, because boxes do not see link targets.
+    pub(crate) fn part(&self, directory: &Path) -> Option<HostDirectory> {
+        let (whole, inside) = self.find(directory)?;
+        let real = real(directory);
+        (real == whole.real.join(&inside)).then(|| HostDirectory {
+            name: joined(&whole.name, &inside),
+            real,
+        })
     }
 
     /// The path in the box.
     pub(crate) fn path(&self, path: &Path) -> Option<String> {
-        if !path.is_absolute() {
-            return None;
-        }
-        self.mappings.iter().find_map(|place| place.path(path))
+        let (directory, inside) = self.find(path)?;
+        let mount = joined(DEFAULT_MOUNT_PATH, &directory.name);
+        Some(joined(&mount, &inside))
     }
 
     /// Maps a path, or the path in `--option=/path`.
     pub(crate) fn word(&self, word: &str) -> String {
-        if let Some(path) = self.path(Path::new(word)) {
-            return path;
+        let (option, path) = option_and_path(word);
+        match self.path(Path::new(path)) {
+            Some(path) => format!("{option}{path}"),
+            None => word.to_owned(),
         }
-        let option = word
-            .split_once('=')
-            .filter(|(name, _)| name.starts_with('-'));
-        if let Some((name, value)) = option
-            && let Some(path) = self.path(Path::new(value))
-        {
-            return format!("{name}={path}");
-        }
-        word.to_owned()
     }
 
     /// The command itself. The interpreter of a mapped virtual environment becomes the box's `python`.

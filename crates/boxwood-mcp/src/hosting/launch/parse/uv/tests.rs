@@ -136,9 +136,10 @@ fn version_pins_are_passed_on() {
 }
 
 #[test]
-fn lock_options_are_kept_separate() {
-    let run = run("run --locked --all-extras --group dev server.py");
-    assert_eq!(run.needs_lock.as_deref(), Some("--all-extras"));
-    assert_eq!(run.by_lock, ["--all-extras", "--group=dev"]);
+fn lock_options_require_a_lock() {
+    assert!(run("run --locked server.py").requires_lock);
+    assert!(run("run --frozen server.py").requires_lock);
+    assert!(!run("run server.py").requires_lock);
     uv(&words("run --no-editable server.py")).expect_err("sources stay live");
+    uv(&words("run --all-extras server.py")).expect_err("parts are selected with --extra");
 }

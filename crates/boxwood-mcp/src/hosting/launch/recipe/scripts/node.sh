@@ -39,28 +39,24 @@ install_packages() {
   (cd "$mcp" && npm install --omit=dev --install-links "$@")
 }
 
-# install_node_project DIRECTORY PACKAGES EXTRA ADDRESS...: installs from the manifest and lock, outside of the
-# sources. A dependency of the project replaces a package of the same name. An extra package overrides both.
+# install_node_project DIRECTORY EXTRA ADDRESS...: installs from the manifest and lock, outside of the sources. An extra
+# package overrides a dependency of the same name.
 install_node_project() {
   directory="$1"
   way="$(node -e '
     const fs = require("fs");
-    const [from, to, packages, extra] = process.argv.slice(1);
+    const [from, to, extra] = process.argv.slice(1);
     const manifest = JSON.parse(fs.readFileSync(from, "utf8"));
-    const known = { ...manifest.dependencies, ...manifest.devDependencies };
     const more = JSON.parse(extra);
-    for (const [name, range] of Object.entries(JSON.parse(packages))) {
-      if (!(name in known)) more[name] = range;
-    }
     // Its own scripts want its sources, which are not here.
     delete manifest.scripts;
     manifest.dependencies = { ...manifest.dependencies, ...more };
-    manifest.overrides = { ...manifest.overrides, ...JSON.parse(extra) };
+    manifest.overrides = { ...manifest.overrides, ...more };
     for (const name of Object.keys(more)) delete (manifest.devDependencies || {})[name];
     fs.writeFileSync(to, JSON.stringify(manifest));
     console.log(Object.keys(more).length > 0 ? "install" : "ci");
-  ' "$directory/package.json" "$mcp/package.json" "$2" "$3")" || fail "package.json of the project cannot be read"
-  shift 3
+  ' "$directory/package.json" "$mcp/package.json" "$2")" || fail "package.json of the project cannot be read"
+  shift 2
   lock=
   for name in npm-shrinkwrap.json package-lock.json; do
     if [ -f "$directory/$name" ]; then

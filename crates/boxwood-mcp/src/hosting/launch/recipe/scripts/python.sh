@@ -105,6 +105,12 @@ sync_project() {
   (cd "$directory" && "$uv" sync --frozen --no-dev --python "$mcp/venv/bin/python" "$@")
 }
 
+# refuse_compiled DIRECTORY: an editable install leaves compiled modules in this copy of the sources, which is removed.
+refuse_compiled() {
+  compiled="$(find "$1" -name '*.so' -newer "$mcp/venv/pyvenv.cfg" 2>/dev/null | head -n 1)" || compiled=
+  [ -z "$compiled" ] || fail "$1 compiles native code, which needs a complete install: start the server with uvx --from DIRECTORY PROGRAM"
+}
+
 # Sets `program` to the interpreter, without a virtual environment if none is needed.
 only_python() {
   program=

@@ -7,10 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const MOUNT: &str = "/workspace";
-
-fn path_map(host: &str) -> PathMap {
-    PathMap::new(Path::new(host), MOUNT)
+fn path_map(host: impl Into<PathBuf>) -> PathMap {
+    PathMap::new(&[host.into()])
 }
 
 /// A project with a virtual environment whose interpreter is a link out of it.
@@ -67,7 +65,7 @@ fn several_directories_keep_distinct_names() {
         "/no/such/Music",
     ];
     let hosts: Vec<PathBuf> = hosts.iter().map(PathBuf::from).collect();
-    let path_map = PathMap::several(&hosts, MOUNT);
+    let path_map = PathMap::new(&hosts);
     for (word, expected) in [
         ("/no/such/Desktop", "/workspace/Desktop"),
         ("/no/such/other/Desktop/a", "/workspace/Desktop-2/a"),
@@ -77,13 +75,13 @@ fn several_directories_keep_distinct_names() {
     ] {
         assert_eq!(path_map.word(word), expected);
     }
-    assert_eq!(path_map.host(), None);
+    assert_eq!(path_map.workspace(), None);
 }
 
 #[test]
 fn parent_components_are_resolved_before_mapping() {
     let project = project();
-    let path_map = PathMap::new(project.path(), MOUNT);
+    let path_map = path_map(project.path());
     let inside = project.path().join("sub/../server.py");
     let outside = project.path().join("../elsewhere.py");
     let strange = project.path().join("not-there/../../elsewhere.py");
@@ -101,8 +99,8 @@ fn a_link_to_the_directory_is_mapped() {
     let elsewhere = tempfile::tempdir().expect("there is room");
     let link = elsewhere.path().join("link");
     symlink(project.path(), &link).expect("it is new");
-    let by_link = PathMap::new(&link, MOUNT);
-    let by_name = PathMap::new(project.path(), MOUNT);
+    let by_link = path_map(&link);
+    let by_name = path_map(project.path());
     for path_map in [by_link, by_name] {
         for start in [&link, project.path()] {
             assert_eq!(
@@ -117,7 +115,7 @@ fn a_link_to_the_directory_is_mapped() {
 fn a_link_in_the_directory_keeps_its_name() {
     let project = project();
     symlink("/bin/sh", project.path().join("link")).expect("it is new");
-    let path_map = PathMap::new(project.path(), MOUNT);
+    let path_map = path_map(project.path());
     assert_eq!(
         path_map.path(&project.path().join("link")).as_deref(),
         Some("/workspace/link")
@@ -127,7 +125,7 @@ fn a_link_in_the_directory_keeps_its_name() {
 #[test]
 fn a_linked_interpreter_becomes_python() {
     let project = project();
-    let path_map = PathMap::new(project.path(), MOUNT);
+    let path_map = path_map(project.path());
     let command = |name: &str| {
         let path = project.path().join(name);
         path_map.command(path.to_str().expect("it is text"))
@@ -171,14 +169,14 @@ proptest! {
     ) {
         // Does not exist, so that no link interferes.
         let host = format!("/no-such-place{host}");
-        let path_map = path_map(&host);
+        let path_map = path_map(host.as_str());
         let inside = format!("{host}/{}", word.trim_start_matches('/'));
         let climbs = Path::new(&inside).components().any(|part| part == Component::ParentDir);
         prop_assert_eq!(path_map.path(Path::new(&word)), None);
         prop_assert_eq!(path_map.path(Path::new(&format!("{host}{}", "x"))), None);
         if !climbs {
             let renamed = path_map.path(Path::new(&inside)).expect("it lies inside");
-            prop_assert!(Path::new(&renamed).starts_with(MOUNT));
+            prop_assert!(Path::new(&renamed).starts_with(DEFAULT_MOUNT_PATH));
             // A mapped path is not a host path.
             prop_assert_eq!(path_map.word(&renamed), renamed);
         }
@@ -188,7 +186,7 @@ proptest! {
     fn mapped_paths_never_leave_the_mount(word in "\\PC{0,40}") {
         let path_map = path_map("/no-such-place/p");
         if let Some(renamed) = path_map.path(Path::new(&format!("/no-such-place/p/{word}"))) {
-            prop_assert!(Path::new(&renamed).starts_with(MOUNT));
+            prop_assert!(Path::new(&renamed).starts_with(DEFAULT_MOUNT_PATH));
             prop_assert!(!Path::new(&renamed).components().any(|part| part == Component::ParentDir));
         }
     }
