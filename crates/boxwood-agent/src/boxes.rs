@@ -10,7 +10,6 @@ use boxwood_api::{
     WriteTextRequest, WrittenText,
 };
 use bytes::Bytes;
-use tokio::io::AsyncRead;
 
 pub type Answer<T> = Result<T, BoxesError>;
 
@@ -63,9 +62,6 @@ pub struct Begun {
     pub command: Box<dyn Command>,
 }
 
-/// The content of a file of any size.
-pub type Content = Box<dyn AsyncRead + Send + Unpin>;
-
 /// One runtime. Requests are not validated yet; the runtime does that.
 #[async_trait]
 pub trait Boxes: Send + Sync + 'static {
@@ -81,8 +77,6 @@ pub trait Boxes: Send + Sync + 'static {
 
     async fn get_or_create(&self, spec: SpecRequest) -> Answer<SessionInfo>;
 
-    async fn delete(&self, id: &SessionId) -> Answer<()>;
-
     /// Starts `spec.cmd`. Creates the session if it does not exist.
     async fn exec(&self, spec: SpecRequest) -> Answer<Begun>;
 
@@ -94,9 +88,9 @@ pub trait Boxes: Send + Sync + 'static {
     /// Creates missing parent directories.
     async fn write_text(&self, id: &SessionId, request: WriteTextRequest) -> Answer<WrittenText>;
 
-    /// Writes a file of any size for the agent itself, and creates missing parent directories. A runtime in this
-    /// process does not count it against the quota.
-    async fn write_stream(&self, id: &SessionId, path: &str, content: Content) -> Answer<()>;
+    /// Writes a file for the agent itself, and creates missing parent directories. A runtime in this process does not count
+    /// it against the quota.
+    async fn write_file(&self, id: &SessionId, path: &str, content: Bytes) -> Answer<()>;
 
     /// Removes one file. Succeeds if it does not exist.
     async fn remove(&self, id: &SessionId, path: &str) -> Answer<()>;

@@ -19,13 +19,13 @@ pub mod template;
 mod tools;
 
 pub use agent::Agent;
-pub use boxes::{Answer, Begun, Boxes, BoxesError, Command, Content, Running};
+pub use boxes::{Answer, Begun, Boxes, BoxesError, Command, Running};
 pub use error::ToolError;
 pub use error_ring::{ErrorRing, RECENT_ERRORS};
 pub use guidance::guidance;
 pub use output::{Truncated, truncate};
 pub use progress::{NoProgress, Progress, Stream};
-pub use remote::{Availability, Connector, Deadlines, Outage, Remote, runtime_endpoint};
+pub use remote::{Deadlines, Remote, runtime_endpoint};
 pub use settings::{AgentSettings, BUILT_IN_PROFILES, BoxSection, ConfigError, PLATFORM_GUARD};
 pub use template::{Template, TemplateError};
 pub use tools::arguments::{

@@ -180,7 +180,7 @@ fn joined(directory: &str, names: &[&str]) -> String {
     path
 }
 
-fn listed(names: &BTreeSet<String>) -> String {
+pub(crate) fn listed(names: &BTreeSet<String>) -> String {
     if names.is_empty() {
         return "none".to_owned();
     }

@@ -29,24 +29,14 @@ pub(crate) fn disabled() -> Unavailable {
     }
 }
 
-/// The runtime could not be reached.
-pub(crate) fn unreachable(why: &str) -> Unavailable {
-    Unavailable {
-        state: AgentState::Unavailable,
-        reason: format!("Box runtime is not available: {why}"),
-        fix: "start the runtime, or correct box.runtime.endpoint; the agent \
-              reconnects by itself"
-            .to_owned(),
-    }
-}
-
 /// The status request failed.
 pub(crate) fn no_answer(error: &BoxesError) -> Unavailable {
-    let mut trouble = unreachable(&error.message);
-    if let Some(hint) = &error.hint {
-        trouble.fix.clone_from(hint);
+    let usual = "start the runtime, or correct box.runtime.endpoint; the next call connects again";
+    Unavailable {
+        state: AgentState::Unavailable,
+        reason: format!("Box runtime is not available: {}", error.message),
+        fix: error.hint.clone().unwrap_or_else(|| usual.to_owned()),
     }
-    trouble
 }
 
 /// Whether the backend of the agent's boxes is available, according to the status alone.

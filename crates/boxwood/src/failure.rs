@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_errors_cannot_drive_the_terminal() {
+    fn escape_sequences_in_errors_do_not_reach_the_terminal() {
         let failure = Failure::usage("session `\u{1b}[2J` not found");
         assert_eq!(
             failure.report(OutputFormat::Table),

@@ -23,10 +23,8 @@ const ENVIRONMENT_READERS: [&str; 7] = [
 
 /// Allowed to start programs on the host: backends (their tools), the command (the user's editor), and
 /// code that is not part of the product. Programs of a caller run in a box.
-const PROGRAM_STARTERS: [&str; 8] = [
+const PROGRAM_STARTERS: [&str; 7] = [
     "crates/boxwood/src/verbs/skill/edit.rs",
-    // A private daemon of an agent.
-    "crates/boxwood-agent/src/connector/child.rs",
     "crates/boxwood-backend-",
     "crates/boxwood-init/src/",
     "crates/boxwood-local/src/",

@@ -1,62 +1,30 @@
 //! Captures one output stream of a command.
 //!
-//! The head and the tail are kept for the model. If they are not the whole stream, the stream is also spooled to a file, to be
-//! saved in the box. Memory use is bounded.
+//! The head and the tail are kept for the model. The beginning of the stream is kept too, to be saved in the box if head and tail
+//! are not all of it. Memory use is bounded.
 
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tempfile::{SpooledData, SpooledTempFile};
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::boxes::Content;
 use crate::output::{Truncated, last, truncate_ends};
 
 /// Limit of a stream that is saved.
-pub(crate) const MAX_SAVED_BYTES: u64 = 8 * 1024 * 1024;
+pub(crate) const MAX_SAVED_BYTES: usize = 8 * 1024 * 1024;
 
-/// Limit of all streams of all calls that wait to be saved.
-const MAX_BUFFERED_BYTES: u64 = 512 * 1024 * 1024;
+/// Limit of all streams of all calls together.
+const MAX_BUFFERED_BYTES: usize = 128 * 1024 * 1024;
 
-/// The bytes that all calls of one agent hold.
-#[derive(Clone, Default)]
-pub(crate) struct CaptureBudget(Arc<AtomicU64>);
+/// A permit for each byte that the calls of one agent hold.
+#[derive(Clone)]
+pub(crate) struct CaptureBudget(Arc<Semaphore>);
 
-/// The bytes of one stream. Returned to the budget on drop.
-pub(crate) struct Share {
-    all: CaptureBudget,
-    bytes: u64,
-}
-
-impl Share {
-    fn grow(&mut self, bytes: u64) -> bool {
-        let all = &self.all.0;
-        if all.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_BUFFERED_BYTES {
-            all.fetch_sub(bytes, Ordering::Relaxed);
-            return false;
-        }
-        self.bytes += bytes;
-        true
+impl Default for CaptureBudget {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_BUFFERED_BYTES)))
     }
 }
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// Shorter streams are kept in memory.
-const IN_MEMORY_BYTES: usize = 64 * 1024;
-
-/// Bounds the time of one read.
-const MOST_READ_AT_ONCE: usize = 64 * 1024;
 
 /// The tail is cut when it has more than this number of bytes for each character of the limit.
 const SLACK: usize = 8;
@@ -70,79 +38,25 @@ pub(crate) struct OutputCapture {
     tail: String,
     chars: usize,
     bytes: u64,
-    whole: Storage,
-}
-
-/// The bytes of the stream.
-enum Storage {
-    Kept {
-        file: SpooledTempFile,
-        share: Share,
-    },
-    /// They could not be kept.
-    Lost {
-        why: String,
-    },
+    /// The first bytes of the stream. `None` if the budget was exhausted.
+    whole: Option<(Vec<u8>, OwnedSemaphorePermit)>,
 }
 
 /// A stream that was longer than what is shown.
-pub(crate) enum Kept {
-    File {
-        source: Source,
-        /// Held until the content is in the box.
-        share: Share,
-        /// Whether it had more than is kept.
-        cut: bool,
-        bytes: u64,
-    },
-    Lost {
-        why: String,
-    },
+pub(crate) struct Kept {
+    pub(crate) content: Bytes,
+    /// Whether the stream had more than `content`.
+    pub(crate) cut: bool,
+    /// Held until the content is in the box.
+    pub(crate) permits: OwnedSemaphorePermit,
 }
 
-/// Content that can be read several times.
-pub(crate) enum Source {
-    Memory(Bytes),
-    Disk(Arc<File>),
-}
-
-impl Source {
-    /// All of it, from the beginning.
-    pub(crate) fn content(&self) -> Content {
-        match self {
-            Self::Memory(bytes) => Box::new(io::Cursor::new(bytes.clone())),
-            Self::Disk(file) => Box::new(FileReader {
-                file: Arc::clone(file),
-                at: 0,
-            }),
-        }
-    }
-}
-
-/// Reads a shared file at its own position. The data is normally in the page cache, so the read runs on the calling thread.
-struct FileReader {
-    file: Arc<File>,
-    at: u64,
-}
-
-impl AsyncRead for FileReader {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        _context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let room = buffer.remaining().min(MOST_READ_AT_ONCE);
-        // A positioned read: the descriptor's offset is shared by all readers.
-        let unfilled = buffer.initialize_unfilled_to(room);
-        let read = self.file.read_at(unfilled, self.at)?;
-        buffer.advance(read);
-        self.at += read as u64;
-        Poll::Ready(Ok(()))
-    }
-}
+/// All other calls hold the memory for streams.
+pub(crate) struct NotKept;
 
 impl OutputCapture {
     pub(crate) fn new(limit: usize, budget: &CaptureBudget) -> Self {
+        let no_permits = Arc::clone(&budget.0).try_acquire_many_owned(0);
         Self {
             limit,
             decoder: Decoder::default(),
@@ -150,13 +64,7 @@ impl OutputCapture {
             tail: String::new(),
             chars: 0,
             bytes: 0,
-            whole: Storage::Kept {
-                file: SpooledTempFile::new(IN_MEMORY_BYTES),
-                share: Share {
-                    all: budget.clone(),
-                    bytes: 0,
-                },
-            },
+            whole: no_permits.ok().map(|permits| (Vec::new(), permits)),
         }
     }
 
@@ -174,12 +82,19 @@ impl OutputCapture {
     }
 
     /// Ends the stream. Returns the text to show, and the whole stream if it was cut.
-    pub(crate) fn finish(mut self) -> (Truncated, Option<Kept>) {
+    pub(crate) fn finish(mut self) -> (Truncated, Option<Result<Kept, NotKept>>) {
         let rest = self.decoder.rest();
         self.show(&rest);
         let shown = truncate_ends(&self.head, &self.tail, self.chars, self.limit);
-        let kept = shown.truncated.then(|| kept(self.whole, self.bytes));
-        (shown, kept)
+        if !shown.truncated {
+            return (shown, None);
+        }
+        let kept = self.whole.map(|(content, permits)| Kept {
+            cut: (content.len() as u64) < self.bytes,
+            content: content.into(),
+            permits,
+        });
+        (shown, Some(kept.ok_or(NotKept)))
     }
 
     fn show(&mut self, text: &str) {
@@ -199,117 +114,86 @@ impl OutputCapture {
         }
     }
 
-    /// Small writes to memory or to the page cache, so they run on the calling thread.
     fn keep(&mut self, bytes: &[u8]) {
-        let Storage::Kept { file, share } = &mut self.whole else {
+        let Some((content, permits)) = &mut self.whole else {
             return;
         };
-        let room = usize::try_from(MAX_SAVED_BYTES - share.bytes).unwrap_or(usize::MAX);
-        let bytes = &bytes[..bytes.len().min(room)];
-        if !share.grow(bytes.len() as u64) {
-            let why = "the commands of all calls have too much output at the moment".to_owned();
-            self.whole = Storage::Lost { why };
-        } else if let Err(error) = file.write_all(bytes) {
-            let why = error.to_string();
-            self.whole = Storage::Lost { why };
+        let bytes = &bytes[..bytes.len().min(MAX_SAVED_BYTES - content.len())];
+        // At most `MAX_SAVED_BYTES`, so the number fits.
+        let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        match Arc::clone(permits.semaphore()).try_acquire_many_owned(count) {
+            Ok(more) => {
+                permits.merge(more);
+                content.extend_from_slice(bytes);
+            }
+            Err(_) => self.whole = None,
         }
-    }
-}
-
-fn kept(whole: Storage, total: u64) -> Kept {
-    let (file, share) = match whole {
-        Storage::Kept { file, share } => (file, share),
-        Storage::Lost { why } => return Kept::Lost { why },
-    };
-    let source = match file.into_inner() {
-        SpooledData::InMemory(memory) => Source::Memory(memory.into_inner().into()),
-        SpooledData::OnDisk(file) => Source::Disk(file.into()),
-    };
-    Kept::File {
-        source,
-        cut: share.bytes < total,
-        bytes: share.bytes,
-        share,
     }
 }
 
 /// Decodes UTF-8 in pieces; a character may be split between two pieces.
 #[derive(Default)]
 struct Decoder {
-    /// The beginning of a character whose end has not come yet: three bytes at most.
-    begun: Vec<u8>,
+    /// The beginning of a character that is not complete yet: at most three bytes.
+    incomplete: Vec<u8>,
 }
 
 impl Decoder {
     fn text(&mut self, bytes: &[u8]) -> String {
-        let mut joined = std::mem::take(&mut self.begun);
+        let mut joined = std::mem::take(&mut self.incomplete);
         joined.extend_from_slice(bytes);
-        let is_begun = |tail: &[u8]| {
+        let is_incomplete = |tail: &[u8]| {
             std::str::from_utf8(tail)
                 .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
         };
         let most = joined.len().saturating_sub(3);
-        let begun = (most..joined.len()).find(|&from| is_begun(&joined[from..]));
-        self.begun = joined.split_off(begun.unwrap_or(joined.len()));
+        let start = (most..joined.len()).find(|&from| is_incomplete(&joined[from..]));
+        self.incomplete = joined.split_off(start.unwrap_or(joined.len()));
         String::from_utf8_lossy(&joined).into_owned()
     }
 
-    /// A character that never ended.
+    /// The rest, at the end of the stream.
     fn rest(&mut self) -> String {
-        String::from_utf8_lossy(&std::mem::take(&mut self.begun)).into_owned()
+        String::from_utf8_lossy(&std::mem::take(&mut self.incomplete)).into_owned()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tokio::io::AsyncReadExt as _;
 
     use super::*;
     use crate::output::truncate;
 
     fn collected(pieces: &[Vec<u8>], limit: usize) -> (String, Truncated, Option<Kept>) {
         let mut stream = OutputCapture::new(limit, &CaptureBudget::default());
-        let told = pieces.iter().map(|piece| stream.take(piece)).collect();
+        let progress = pieces.iter().map(|piece| stream.take(piece)).collect();
         let (shown, kept) = stream.finish();
-        (told, shown, kept)
+        (progress, shown, kept.and_then(Result::ok))
     }
 
-    async fn content(kept: Option<Kept>) -> (Vec<u8>, bool) {
-        let Some(Kept::File {
-            source, cut, bytes, ..
-        }) = kept
-        else {
-            panic!("nothing was kept");
-        };
-        // A cancelled read does not affect the next one.
-        let mut begun = source.content();
-        begun.read_u8().await.expect("readable");
-        let mut read = Vec::new();
-        let mut content = source.content();
-        content.read_to_end(&mut read).await.expect("readable");
-        assert_eq!(read.len() as u64, bytes);
-        (read, cut)
+    fn content(kept: Option<Kept>) -> (Vec<u8>, bool) {
+        let kept = kept.expect("it was kept");
+        (kept.content.to_vec(), kept.cut)
     }
 
     #[test]
-    fn all_streams_together_hold_no_more_than_is_allowed() {
+    fn all_streams_share_one_limit() {
         let budget = CaptureBudget::default();
         let mut first = OutputCapture::new(10, &budget);
         first.take(&[b'x'; 1000]);
-        budget
-            .0
-            .fetch_add(MAX_BUFFERED_BYTES - 1500, Ordering::Relaxed);
+        let rest = u32::try_from(MAX_BUFFERED_BYTES - 1500).expect("a small number");
+        let _rest = Arc::clone(&budget.0).try_acquire_many_owned(rest);
         let mut second = OutputCapture::new(10, &budget);
         second.take(&[b'y'; 1000]);
-        assert!(matches!(second.finish().1, Some(Kept::Lost { .. })));
+        assert!(matches!(second.finish().1, Some(Err(NotKept))));
         drop(first);
-        assert_eq!(budget.0.load(Ordering::Relaxed), MAX_BUFFERED_BYTES - 1500);
+        assert_eq!(budget.0.available_permits(), 1500);
     }
 
     proptest! {
         #[test]
-        fn pieces_show_what_the_whole_would(
+        fn a_stream_in_pieces_is_shown_like_the_whole(
             bytes in proptest::collection::vec(any::<u8>(), 0..600),
             text in "[a-zäß€🦀\\n]{0,300}",
             size in 1_usize..40,
@@ -326,49 +210,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_on_the_way_is_whole_characters() {
+    fn progress_contains_only_whole_characters() {
         let crab = "🦀".as_bytes();
         let pieces = [crab[..1].to_vec(), crab[1..3].to_vec(), crab[3..].to_vec()];
-        let (told, shown, _) = collected(&pieces, 10);
-        assert_eq!((told.as_str(), shown.text.as_str()), ("🦀", "🦀"));
+        let (progress, shown, _) = collected(&pieces, 10);
+        assert_eq!((progress.as_str(), shown.text.as_str()), ("🦀", "🦀"));
     }
 
-    #[tokio::test]
-    async fn the_whole_is_kept_byte_by_byte() {
+    #[test]
+    fn the_whole_stream_is_kept() {
         let whole: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[0]).collect();
         let pieces: Vec<Vec<u8>> = whole.chunks(8_192).map(<[u8]>::to_vec).collect();
         let (_, shown, kept) = collected(&pieces, 100);
         assert!(shown.truncated);
-        assert_eq!(content(kept).await, (whole, false));
+        assert_eq!(content(kept), (whole, false));
     }
 
-    #[tokio::test]
-    async fn two_readers_of_one_file_do_not_affect_each_other() {
-        let whole: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[0]).collect();
-        let (_, _, kept) = collected(std::slice::from_ref(&whole), 100);
-        let Some(Kept::File { source, .. }) = kept else {
-            panic!("nothing was kept");
-        };
-        assert!(matches!(source, Source::Disk(_)));
-        let mut readers = [source.content(), source.content()];
-        let mut read = [Vec::new(), Vec::new()];
-        let mut buffer = [0; 1000];
-        while read[1].len() < whole.len() {
-            for (reader, read) in readers.iter_mut().zip(&mut read) {
-                let count = reader.read(&mut buffer).await.expect("readable");
-                read.extend_from_slice(&buffer[..count]);
-            }
-        }
-        assert!(read[0] == whole && read[1] == whole);
-    }
-
-    #[tokio::test]
-    async fn what_is_kept_has_an_end() {
+    #[test]
+    fn a_stream_is_kept_up_to_a_limit() {
         let piece = vec![b'x'; 1 << 20];
         let pieces = vec![piece; 17];
         let (_, shown, kept) = collected(&pieces, 100);
         assert_eq!(shown.text.chars().count(), 100);
-        let (read, cut) = content(kept).await;
-        assert_eq!((read.len() as u64, cut), (MAX_SAVED_BYTES, true));
+        let (read, cut) = content(kept);
+        assert_eq!((read.len(), cut), (MAX_SAVED_BYTES, true));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use boxwood_api::{ErrorCode, FileKind, KEPT_OUTPUT, SessionId};
 
 use crate::boxes::{Answer, Boxes};
-use crate::output::capture::{Kept, MAX_SAVED_BYTES};
+use crate::output::capture::{Kept, MAX_SAVED_BYTES, NotKept};
 use crate::progress::Stream;
 
 /// Number of commands whose outputs are kept in one box.
@@ -47,79 +47,68 @@ pub(crate) async fn save(
     boxes: &dyn Boxes,
     session: &SessionId,
     numbers: &Numbers,
-    streams: [(Stream, Option<Kept>); 2],
+    streams: [(Stream, Option<Result<Kept, NotKept>>); 2],
 ) -> SavedPaths {
     let mut paths = SavedPaths::default();
-    let streams: Vec<(Stream, Kept)> = streams
-        .into_iter()
-        .filter_map(|(stream, kept)| Some((stream, kept?)))
-        .collect();
-    if streams.is_empty() {
+    let mut whole = Vec::new();
+    for (stream, kept) in streams {
+        match kept {
+            None => {}
+            Some(Ok(kept)) => whole.push((stream, kept)),
+            Some(Err(NotKept)) => {
+                let why = "the commands of all calls have too much output at the moment";
+                paths.notices.push(not_kept(why));
+            }
+        }
+    }
+    if whole.is_empty() {
         return paths;
     }
-    let coming = streams
-        .iter()
-        .map(|(_, kept)| match kept {
-            Kept::File { bytes, .. } => *bytes,
-            Kept::Lost { .. } => 0,
-        })
-        .sum();
     let deadline = tokio::time::Instant::now() + SAVE_TIMEOUT;
-    let number = match tokio::time::timeout_at(deadline, make_room(boxes, session, coming)).await {
-        Ok(Ok(seen)) => numbers.next_above(seen),
-        Ok(Err(error)) => {
-            paths.notices.push(not_kept(&error.message));
-            return paths;
-        }
-        Err(_) => {
-            paths
-                .notices
-                .push(not_kept("the box did not answer in time"));
+    let coming = whole
+        .iter()
+        .map(|(_, kept)| kept.content.len() as u64)
+        .sum();
+    let number = match in_time(deadline, make_room(boxes, session, coming)).await {
+        Ok(seen) => numbers.next_above(seen),
+        Err(why) => {
+            paths.notices.push(not_kept(&why));
             return paths;
         }
     };
-    for (stream, kept) in streams {
-        let (source, cut, bytes, _share) = match kept {
-            Kept::File {
-                source,
-                cut,
-                bytes,
-                share,
-            } => (source, cut, bytes, share),
-            Kept::Lost { why } => {
-                paths.notices.push(not_kept(&why));
-                continue;
-            }
-        };
+    for (
+        stream,
+        Kept {
+            content,
+            cut,
+            permits,
+        },
+    ) in whole
+    {
         let path = format!("{KEPT_OUTPUT}/{number}.{}", word(stream));
-        let writing = async {
-            let write = || boxes.write_stream(session, &path, source.content());
-            match write().await {
-                // The disk is full, or the runtime is at its capacity.
-                Err(full) if full.code == ErrorCode::Capacity => {
-                    match clear(boxes, session, number, bytes).await {
-                        Ok(freed) if freed > 0 => write().await,
-                        Ok(_) | Err(_) => Err(full),
-                    }
-                }
-                done => done,
-            }
-        };
-        match tokio::time::timeout_at(deadline, writing).await {
-            Ok(Ok(())) => {
-                paths.notices.push(found_at(&path, cut));
-                match stream {
-                    Stream::Stdout => paths.stdout = Some(path),
-                    Stream::Stderr => paths.stderr = Some(path),
-                }
-            }
-            Ok(Err(error)) => paths.notices.push(not_kept(&error.message)),
-            Err(_) => paths
-                .notices
-                .push(not_kept("the box did not answer in time")),
+        let written = in_time(deadline, boxes.write_file(session, &path, content)).await;
+        drop(permits);
+        if let Err(why) = written {
+            paths.notices.push(not_kept(&why));
+            continue;
+        }
+        paths.notices.push(found_at(&path, cut));
+        match stream {
+            Stream::Stdout => paths.stdout = Some(path),
+            Stream::Stderr => paths.stderr = Some(path),
         }
     }
     paths
+}
+
+async fn in_time<T>(
+    deadline: tokio::time::Instant,
+    answer: impl Future<Output = Answer<T>>,
+) -> Result<T, String> {
+    match tokio::time::timeout_at(deadline, answer).await {
+        Ok(answer) => answer.map_err(|error| error.message),
+        Err(_) => Err("the box did not answer in time".to_owned()),
+    }
 }
 
 /// Removes the oldest outputs until the new one fits. Returns the highest number of an output.
@@ -131,22 +120,12 @@ async fn make_room(boxes: &dyn Boxes, session: &SessionId, coming: u64) -> Answe
         let Some((_, files)) = outputs.pop_first() else {
             break;
         };
-        bytes = bytes.saturating_sub(remove(boxes, session, files).await?);
+        for (path, size) in files {
+            boxes.remove(session, &path).await?;
+            bytes = bytes.saturating_sub(size);
+        }
     }
     Ok(highest)
-}
-
-/// Removes the oldest outputs of other commands until `wanted` bytes are free. Returns the number of freed bytes.
-async fn clear(boxes: &dyn Boxes, session: &SessionId, this: u64, wanted: u64) -> Answer<u64> {
-    let mut outputs = outputs(boxes, session).await?;
-    outputs.remove(&this);
-    let mut freed = 0;
-    while freed < wanted
-        && let Some((_, files)) = outputs.pop_first()
-    {
-        freed += remove(boxes, session, files).await?;
-    }
-    Ok(freed)
 }
 
 /// The files of each command, with their sizes.
@@ -170,16 +149,6 @@ async fn outputs(boxes: &dyn Boxes, session: &SessionId) -> Answer<Outputs> {
         }
     }
     Ok(outputs)
-}
-
-/// Returns the number of freed bytes.
-async fn remove(boxes: &dyn Boxes, session: &SessionId, files: Vec<(String, u64)>) -> Answer<u64> {
-    let mut freed = 0;
-    for (path, size) in files {
-        boxes.remove(session, &path).await?;
-        freed += size;
-    }
-    Ok(freed)
 }
 
 fn number_of(name: &str) -> Option<u64> {

@@ -1,6 +1,5 @@
 //! The [`Boxes`] of a daemon: each call is a request of its HTTP API.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,13 +9,14 @@ use boxwood_api::{
     RegisterSkillRequest, SessionId, SessionInfo, SkillDetail, SkillInfo, SpecRequest, Status,
     TextSlice, WriteTextRequest, WrittenText,
 };
-use boxwood_client::{Client, ClientError, LiveRequest};
+use boxwood_client::{ClientError, LiveRequest};
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::Remote;
 use super::command::RemoteExec;
 use super::request::Repeat;
-use crate::boxes::{Answer, Begun, Boxes, BoxesError, Content};
+use crate::boxes::{Answer, Begun, Boxes, BoxesError};
 
 /// Limit of a file of a skill's package that is read whole.
 const MAX_SKILL_FILE_BYTES: usize = 16 << 20;
@@ -27,12 +27,11 @@ const FILE_MODE: u32 = 0o644;
 impl Remote {
     /// The status of the daemon's own agent.
     pub(crate) async fn agent_status(&self) -> Answer<AgentStatus> {
-        self.question(|client| async move { client.agent_status().await })
-            .await
+        self.question(|| self.client.agent_status()).await
     }
 
     /// An idempotent request about the daemon.
-    async fn question<T, F>(&self, request: impl Fn(Client) -> F) -> Answer<T>
+    async fn question<T, F>(&self, request: impl Fn() -> F) -> Answer<T>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
@@ -41,7 +40,7 @@ impl Remote {
     }
 
     /// A request about files or skills.
-    async fn files<T, F>(&self, repeat: Repeat, request: impl Fn(Client) -> F) -> Answer<T>
+    async fn files<T, F>(&self, repeat: Repeat, request: impl Fn() -> F) -> Answer<T>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
@@ -52,39 +51,27 @@ impl Remote {
 #[async_trait]
 impl Boxes for Remote {
     fn shares_filesystem(&self) -> bool {
-        self.connector.shares_filesystem()
+        self.shares_filesystem
     }
 
     async fn status(&self) -> Answer<Status> {
-        self.question(|client| async move { client.status().await })
-            .await
+        self.question(|| self.client.status()).await
     }
 
     async fn backends(&self) -> Answer<Vec<BackendReport>> {
-        self.question(|client| async move { client.backends().await })
-            .await
+        self.question(|| self.client.backends()).await
     }
 
     async fn sessions(&self) -> Answer<Vec<SessionInfo>> {
-        self.question(|client| async move { client.sessions().await })
-            .await
+        self.question(|| self.client.sessions()).await
     }
 
     async fn get_or_create(&self, spec: SpecRequest) -> Answer<SessionInfo> {
-        let (id, spec) = (&session_of(&spec)?, &spec);
+        let id = session_of(&spec)?;
         // Idempotent: the same session has the same answer.
-        self.request(self.deadlines.start, Repeat::Always, |client| async move {
-            client.create_session(id, spec).await
-        })
-        .await
-    }
-
-    async fn delete(&self, id: &SessionId) -> Answer<()> {
-        let repeat = Repeat::Unsent("the session is deleted");
-        self.files(repeat, |client| async move {
-            client.delete_session(id).await.map(drop)
-        })
-        .await
+        let create = || self.client.create_session(&id, &spec);
+        self.request(self.deadlines.start, Repeat::Always, create)
+            .await
     }
 
     async fn exec(&self, spec: SpecRequest) -> Answer<Begun> {
@@ -92,118 +79,84 @@ impl Boxes for Remote {
     }
 
     async fn read_text(&self, id: &SessionId, request: ReadTextRequest) -> Answer<TextSlice> {
-        let request = &request;
-        self.files(Repeat::Always, |client| async move {
-            client.read_text(id, request).await
-        })
-        .await
+        let read = || self.client.read_text(id, &request);
+        self.files(Repeat::Always, read).await
     }
 
     async fn read_bytes(&self, id: &SessionId, path: &str, from: u64, most: u64) -> Answer<Bytes> {
-        self.files(Repeat::Always, |client| async move {
-            client.read_file_part(id, path, from, most).await
-        })
-        .await
+        let read = || self.client.read_file_part(id, path, from, most);
+        self.files(Repeat::Always, read).await
     }
 
     async fn write_text(&self, id: &SessionId, request: WriteTextRequest) -> Answer<WrittenText> {
-        let request = &request;
         // Idempotent, except that the file is not new the second time.
-        self.files(Repeat::Always, |client| async move {
-            client.write_text(id, request).await
-        })
-        .await
+        let write = || self.client.write_text(id, &request);
+        self.files(Repeat::Always, write).await
     }
 
-    async fn write_stream(&self, id: &SessionId, path: &str, content: Content) -> Answer<()> {
+    async fn write_file(&self, id: &SessionId, path: &str, content: Bytes) -> Answer<()> {
         if let Some((above, _)) = path.rsplit_once('/').filter(|(above, _)| !above.is_empty()) {
-            self.files(Repeat::Always, |client| async move {
-                client.make_directory(id, above).await
-            })
-            .await?;
+            let make = || self.client.make_directory(id, above);
+            self.files(Repeat::Always, make).await?;
         }
-        // The content can be read once.
-        let content = &Mutex::new(Some(content));
-        let repeat = Repeat::Unsent("the whole file was written");
-        self.files(repeat, |client| async move {
-            let content = content.lock().ok().and_then(|mut content| content.take());
-            let content = content.ok_or_else(|| ClientError::Lost {
-                operation: "upload".to_owned(),
-                source: "the content was already read".into(),
-            })?;
-            let uploaded = client.upload_file(id, path, FILE_MODE, content).await;
-            uploaded.map(drop)
-        })
-        .await
+        let upload = || {
+            let content = std::io::Cursor::new(content.clone());
+            self.client.upload_file(id, path, FILE_MODE, content)
+        };
+        self.files(Repeat::Always, upload).await.map(drop)
     }
 
     async fn remove(&self, id: &SessionId, path: &str) -> Answer<()> {
-        self.files(Repeat::Always, |client| async move {
-            found(client.remove_file(id, path).await).map(drop)
-        })
-        .await
+        let remove = || async { found(self.client.remove_file(id, path).await) };
+        self.files(Repeat::Always, remove).await.map(drop)
     }
 
     async fn edit_text(&self, id: &SessionId, request: EditTextRequest) -> Answer<EditedText> {
-        let request = &request;
-        self.files(Repeat::Unsent("the file was edited"), |client| async move {
-            client.edit_text(id, request).await
-        })
-        .await
+        let edit = || self.client.edit_text(id, &request);
+        self.files(Repeat::Unsent("the file was edited"), edit)
+            .await
     }
 
     async fn glob(&self, id: &SessionId, request: GlobRequest) -> Answer<GlobMatches> {
-        let request = &request;
-        self.files(Repeat::Always, |client| async move {
-            client.glob(id, request).await
-        })
-        .await
+        let glob = || self.client.glob(id, &request);
+        self.files(Repeat::Always, glob).await
     }
 
     async fn grep(&self, id: &SessionId, request: GrepRequest) -> Answer<GrepMatches> {
-        let request = &request;
-        self.files(Repeat::Always, |client| async move {
-            client.grep(id, request).await
-        })
-        .await
+        let grep = || self.client.grep(id, &request);
+        self.files(Repeat::Always, grep).await
     }
 
     async fn list(&self, id: &SessionId, path: &str) -> Answer<FileList> {
-        self.files(Repeat::Always, |client| async move {
-            client.list_files(id, path).await
-        })
-        .await
+        let list = || self.client.list_files(id, path);
+        self.files(Repeat::Always, list).await
     }
 
     async fn skills(&self) -> Answer<Vec<SkillInfo>> {
-        self.files(Repeat::Always, |client| async move {
-            client.skills().await.map(|list| list.skills)
-        })
-        .await
+        let list = self.files(Repeat::Always, || self.client.skills()).await;
+        list.map(|list| list.skills)
     }
 
     async fn skill(&self, name: &str) -> Answer<Option<SkillDetail>> {
-        self.files(Repeat::Always, |client| async move {
-            found(client.skill(name).await)
-        })
-        .await
+        let skill = || async { found(self.client.skill(name).await) };
+        self.files(Repeat::Always, skill).await
     }
 
     async fn read_skill_file(&self, name: &str, path: &str) -> Answer<Bytes> {
-        self.files(Repeat::Always, |client| async move {
-            let download = client.read_skill_file(name, path).await?;
-            Ok(download.whole(MAX_SKILL_FILE_BYTES).await?.into())
-        })
-        .await
+        let read = || async {
+            let download = self.client.read_skill_file(name, path).await?;
+            download.whole(MAX_SKILL_FILE_BYTES).await
+        };
+        self.files(Repeat::Always, read).await.map(Bytes::from)
     }
 
     async fn write_skill_file(&self, name: &str, path: &str, content: Bytes) -> Answer<()> {
         let content = &content;
-        self.files(Repeat::Always, |client| async move {
-            let written = client.write_skill_file(name, path, content.clone(), None);
-            written.await.map(drop)
-        })
-        .await
+        let write = || {
+            self.client
+                .write_skill_file(name, path, content.clone(), None)
+        };
+        self.files(Repeat::Always, write).await.map(drop)
     }
 
     async fn register_skill(
@@ -212,18 +165,16 @@ impl Boxes for Remote {
         path: &str,
         request: CreateSkillRequest,
     ) -> Answer<SkillDetail> {
-        let request = &RegisterSkillRequest {
+        let request = RegisterSkillRequest {
             path: path.to_owned(),
             name: request.name,
             display_name: request.display_name,
             description: request.description,
             instructions: request.instructions,
         };
-        let repeat = Repeat::Unsent("the skill was registered");
-        self.files(repeat, |client| async move {
-            client.register_skill(id, request).await
-        })
-        .await
+        let register = || self.client.register_skill(id, &request);
+        self.files(Repeat::Unsent("the skill was registered"), register)
+            .await
     }
 }
 
@@ -235,9 +186,8 @@ impl Remote {
             spec,
             ..LiveRequest::default()
         };
-        let repeat = Repeat::Unsent("the command was started");
-        let started = self.request_on(self.deadlines.start, repeat, |client| {
-            let (id, request) = (id.clone(), request.clone());
+        let start = || {
+            let (client, id, request) = (self.client.clone(), id.clone(), request.clone());
             // In a task: if the caller is cancelled, a command that has started must still be ended.
             let starting = tokio::spawn(async move { client.live_exec(&id, request).await });
             async move {
@@ -247,21 +197,27 @@ impl Remote {
                 };
                 starting.await.map_err(ended)?
             }
-        });
-        let (live, generation) = started.await?;
+        };
+        let repeat = Repeat::Unsent("the command was started");
+        let live = self.request(self.deadlines.start, repeat, start).await?;
         let notices = live.notices.clone();
         // A daemon of another version may leave it out.
         let timeout = live.timeout_sec.or(asked);
         let timeout = timeout.map_or(self.deadlines.command, Duration::from_secs);
         let within = timeout.saturating_add(self.deadlines.slack);
-        let command = RemoteExec::new(&self.connector, live, generation, within);
-        let session = &id;
-        let detail = self.question(|client| async move { client.session(session).await });
+        let command = RemoteExec {
+            client: self.client.clone(),
+            live: Some(live),
+            deadline: Instant::now() + within,
+            within,
+            call: Some(self.calls.token()),
+        };
+        let detail = self.question(|| self.client.session(&id)).await;
         // Unknown if the session has already ended with its command.
-        let backend = detail.await.map(|detail| detail.session.backend_name);
+        let backend = detail.map(|detail| detail.session.backend_name);
         Ok(Begun {
-            session_id: id,
             backend: backend.unwrap_or_default(),
+            session_id: id,
             notices,
             timeout,
             command: Box::new(command),

@@ -2,9 +2,9 @@
 
 use boxwood_client::{ClientError, Endpoint, Secure};
 
-/// Reads the address of a runtime as platforms write it: `ws://` is `http://` and `wss://` is
-/// `https://`, the port is 5410 and the host this machine when left out, and a path is dropped, because
-/// the one they write (`/rpc/ws`) is not ours.
+/// Parses the address of a runtime as platforms write it: `ws://` means `http://` and `wss://` means `https://`, the default
+/// port is 5410 and the default host this machine. A path is ignored, because platforms write that of LangBot's RPC
+/// (`/rpc/ws`).
 pub fn runtime_endpoint(text: &str) -> Result<Endpoint, ClientError> {
     let bad = |why| ClientError::BadUrl {
         url: text.to_owned(),
@@ -19,7 +19,7 @@ pub fn runtime_endpoint(text: &str) -> Result<Endpoint, ClientError> {
         Some(("wss" | "https", rest)) => (Secure::Tls, rest),
         Some(_) => {
             return Err(bad(
-                "only `ws`, `wss`, `http`, `https` and `unix` are spoken",
+                "the scheme must be `ws`, `wss`, `http`, `https` or `unix`",
             ));
         }
         None => (Secure::Plain, trimmed),
@@ -38,7 +38,7 @@ pub fn runtime_endpoint(text: &str) -> Result<Endpoint, ClientError> {
             prefix: String::new(),
         }),
         Ok(Endpoint::Unix { .. }) => Err(bad("expected `host:port`")),
-        // It speaks of what was written, not of what we made of it.
+        // With the text as written.
         Err(ClientError::BadUrl { why, .. }) => Err(bad(why)),
         Err(error) => Err(error),
     }
@@ -77,10 +77,10 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_cannot_work_says_why_in_the_words_it_was_written() {
+    fn an_invalid_url_is_shown_as_written_with_the_reason() {
         url(
             "ftp://x",
-            "error: `ftp://x` is not an address of a daemon: only `ws`, `wss`, `http`, `https` and `unix` are spoken",
+            "error: `ftp://x` is not an address of a daemon: the scheme must be `ws`, `wss`, `http`, `https` or `unix`",
         );
         url(
             "ws://x:0x10",

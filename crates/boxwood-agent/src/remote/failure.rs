@@ -5,7 +5,6 @@ use std::time::Duration;
 use boxwood_api::ErrorCode;
 use boxwood_client::ClientError;
 
-use super::connector::Outage;
 use crate::boxes::BoxesError;
 
 fn unreached(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> BoxesError {
@@ -15,19 +14,6 @@ fn unreached(code: ErrorCode, message: impl Into<String>, hint: impl Into<String
         hint: Some(hint.into()),
         reached: false,
     }
-}
-
-pub(super) fn down(outage: Outage) -> BoxesError {
-    let Outage { reason, fix } = outage;
-    unreached(ErrorCode::BackendUnavailable, reason, fix)
-}
-
-pub(super) fn connecting() -> BoxesError {
-    unreached(
-        ErrorCode::BackendUnavailable,
-        "the connection to the box runtime is still being made",
-        "try again in a moment",
-    )
 }
 
 pub(super) fn disposed() -> BoxesError {
@@ -59,7 +45,7 @@ pub(super) fn in_doubt(what: &str) -> BoxesError {
 }
 
 /// An error and its causes, on one line.
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -72,28 +58,29 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// A runtime that does not accept the token counts as unreachable: the caller of the tool cannot correct that.
 pub(super) fn of(error: ClientError) -> BoxesError {
-    let hint = error.hint();
-    let (code, reached) = match &error {
-        ClientError::Refused { code, .. } => (*code, true),
-        ClientError::Unexpected { .. } => (ErrorCode::InternalError, true),
-        ClientError::BadUrl { .. } | ClientError::BadToken => (error.code(), false),
-        ClientError::Unreachable { .. } | ClientError::Lost { .. } => {
-            (ErrorCode::BackendUnavailable, false)
-        }
+    let hint = match &error {
+        ClientError::Unreachable { endpoint, .. } => Some(format!(
+            "start `boxwood serve` so that it listens at {endpoint}, or correct box.runtime.endpoint; the next call connects again"
+        )),
+        other => other.hint(),
     };
-    let message = match error {
-        ClientError::Refused { message, .. } => message,
-        ClientError::Unreachable { .. } => {
-            format!("box runtime connection failed: {}", with_causes(&error))
+    match error {
+        ClientError::Refused { code, message, .. } if code != ErrorCode::Unauthorized => {
+            BoxesError {
+                code,
+                message,
+                hint,
+                reached: true,
+            }
         }
-        error => with_causes(&error),
-    };
-    BoxesError {
-        code,
-        message,
-        hint,
-        reached,
+        error => BoxesError {
+            code: ErrorCode::BackendUnavailable,
+            message: format!("box runtime connection failed: {}", with_causes(&error)),
+            hint,
+            reached: false,
+        },
     }
 }
 
@@ -101,19 +88,33 @@ pub(super) fn of(error: ClientError) -> BoxesError {
 mod tests {
     use super::*;
 
+    fn refused(code: ErrorCode, hint: Option<&str>) -> BoxesError {
+        of(ClientError::Refused {
+            status: 400,
+            code,
+            message: "it differs".to_owned(),
+            hint: hint.map(str::to_owned),
+            phase: None,
+        })
+    }
+
     #[test]
     fn the_message_of_the_runtime_is_kept() {
-        let error = of(ClientError::Refused {
-            status: 409,
-            code: ErrorCode::SessionConflict,
-            message: "it differs".to_owned(),
-            hint: Some("use another".to_owned()),
-            phase: None,
-        });
+        let error = refused(ErrorCode::SessionConflict, Some("use another"));
         assert_eq!(error.code, ErrorCode::SessionConflict);
         assert_eq!(error.message, "it differs");
         assert_eq!(error.hint.as_deref(), Some("use another"));
         assert!(error.reached);
+    }
+
+    #[test]
+    fn a_runtime_that_refuses_the_token_is_unavailable_and_the_hint_names_the_variable() {
+        let error = refused(ErrorCode::Unauthorized, None);
+        assert_eq!(error.code, ErrorCode::BackendUnavailable);
+        assert_eq!(error.message, "box runtime connection failed: it differs");
+        let hint = error.hint.expect("a hint");
+        assert!(hint.contains("BOXWOOD_TOKEN"), "{hint}");
+        assert!(!error.reached);
     }
 
     #[test]
@@ -124,7 +125,11 @@ mod tests {
         });
         assert_eq!(error.code, ErrorCode::BackendUnavailable);
         assert!(!error.reached);
-        assert!(error.message.starts_with("box runtime connection failed: "));
-        assert!(error.hint.is_some());
+        assert_eq!(
+            error.message,
+            "box runtime connection failed: no daemon answers at http://x:1: Connection refused"
+        );
+        let hint = error.hint.expect("a hint");
+        assert!(hint.starts_with("start `boxwood serve`"), "{hint}");
     }
 }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_of_another_runtime_are_not_made_here() {
+    fn boxes_of_another_runtime_are_not_created_here() {
         let away = AgentStatus {
             endpoint: Some("http://there:5410".to_owned()),
             ..daemon()

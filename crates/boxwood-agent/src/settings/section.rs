@@ -16,6 +16,7 @@ use super::{
 };
 use crate::remote::runtime_endpoint;
 use crate::template::Template;
+use crate::tools::arguments;
 use crate::tools::schemas::DEFAULT_TIMEOUT_SEC;
 
 const MOST_OUTPUT_LIMIT_CHARS: u64 = 1_000_000;
@@ -354,20 +355,10 @@ fn below(
 }
 
 /// An integer as Python's `int` takes it, but for booleans and fractions.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the number has no fraction and lies within the bounds of the integer"
-)]
 fn whole(value: &Value) -> Option<i64> {
     match value {
-        Value::Number(number) => number.as_i64().or_else(|| {
-            number
-                .as_f64()
-                .filter(|float| float.fract() == 0.0 && float.abs() < 9e15)
-                .map(|float| float as i64)
-        }),
         Value::String(text) => text.trim().parse().ok(),
-        _ => None,
+        other => i64::try_from(arguments::whole(other)?).ok(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The skills that a conversation has activated, from the query and from earlier `activate` calls.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
@@ -17,39 +17,30 @@ const LONGEST_QUERY_ID: usize = 256;
 /// The query within its session, or the session alone if queries have no ids.
 type Key = (SessionId, Option<String>);
 
+/// The activated skills of each conversation, in the order of their first activation.
 #[derive(Default)]
-pub(crate) struct Activations {
-    inner: Mutex<Inner>,
-}
-
-#[derive(Default)]
-struct Inner {
-    names: HashMap<Key, BTreeSet<String>>,
-    /// In the order in which they came.
-    order: VecDeque<Key>,
-}
+pub(crate) struct Activations(Mutex<VecDeque<(Key, BTreeSet<String>)>>);
 
 impl Activations {
     pub(crate) fn add(&self, session: &SessionId, query: &AgentQuery, skill: &str) {
         let key = key(session, query);
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if !inner.names.contains_key(&key) {
-            while inner.order.len() >= MOST {
-                let Some(oldest) = inner.order.pop_front() else {
-                    break;
-                };
-                inner.names.remove(&oldest);
-            }
-            inner.order.push_back(key.clone());
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, names)) = all.iter_mut().find(|(known, _)| *known == key) {
+            names.insert(skill.to_owned());
+            return;
         }
-        inner.names.entry(key).or_default().insert(skill.to_owned());
+        if all.len() == MOST {
+            all.pop_front();
+        }
+        all.push_back((key, BTreeSet::from([skill.to_owned()])));
     }
 
     /// The skills that were activated in this conversation.
     pub(crate) fn of(&self, session: &SessionId, query: &AgentQuery) -> BTreeSet<String> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = inner.names.get(&key(session, query));
-        names.cloned().unwrap_or_default()
+        let key = key(session, query);
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = all.iter().find(|(known, _)| *known == key);
+        found.map(|(_, names)| names.clone()).unwrap_or_default()
     }
 }
 
@@ -119,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_activation_is_the_querys_own() {
+    fn an_activation_applies_only_to_its_query() {
         let activations = Activations::default();
         let first = query(json!({"query_id": 7}));
         activations.add(&session("person_a"), &first, "csv");
@@ -139,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_query_number_the_session_counts() {
+    fn without_a_query_id_an_activation_applies_to_the_session() {
         let activations = Activations::default();
         let unnumbered = query(json!({}));
         activations.add(&session("person_a"), &unnumbered, "csv");
@@ -151,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_platform_may_name_them_in_a_list_or_a_map() {
+    fn activated_skills_are_a_list_or_a_map() {
         for value in [json!(["csv", 3]), json!({"csv": {"any": "thing"}})] {
             let query = query(json!({"variables": {"_activated_skills": value}}));
             assert_eq!(claimed(&query), BTreeSet::from(["csv".to_owned()]));
@@ -174,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_has_an_end() {
+    fn only_the_latest_conversations_are_remembered() {
         let activations = Activations::default();
         let numbered = |number: usize| query(json!({"query_id": number}));
         for number in 0..=MOST {
@@ -182,7 +173,6 @@ mod tests {
         }
         assert!(activations.of(&session("s"), &numbered(0)).is_empty());
         assert!(activations.of(&session("s"), &numbered(1)).contains("csv"));
-        let inner = activations.inner.lock().expect("not poisoned");
-        assert_eq!((inner.names.len(), inner.order.len()), (MOST, MOST));
+        assert_eq!(activations.0.lock().expect("not poisoned").len(), MOST);
     }
 }

@@ -7,7 +7,7 @@ use super::arguments::ActivateArgs;
 use super::context::CallContext;
 use super::object;
 use crate::error::ToolError;
-use crate::paths::SKILLS;
+use crate::paths::{SKILLS, listed};
 
 pub(super) async fn run(
     context: &CallContext<'_>,
@@ -42,12 +42,7 @@ pub(super) async fn run(
 }
 
 fn unknown(context: &CallContext<'_>, name: &str) -> ToolError {
-    let names: Vec<&str> = context.skills.visible.iter().map(String::as_str).collect();
-    let names = if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(", ")
-    };
+    let names = listed(&context.skills.visible);
     ToolError::rule(format!(
         "Skill \"{name}\" not found. Available skills: {names}"
     ))

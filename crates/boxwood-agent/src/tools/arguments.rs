@@ -221,7 +221,7 @@ fn environment(
     clippy::cast_possible_truncation,
     reason = "the number has no fraction and lies within the bounds of a wide integer"
 )]
-fn whole(value: &Value) -> Option<i128> {
+pub(crate) fn whole(value: &Value) -> Option<i128> {
     let Value::Number(number) = value else {
         return None;
     };

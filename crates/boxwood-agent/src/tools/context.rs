@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use boxwood_api::{AgentQuery, ErrorCode, SessionId, SpecRequest, ToolAnswer};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::{Failed, LONGEST_CALL, failed};
+use super::{LONGEST_CALL, is_about_the_operation, not_done, object};
 use crate::agent::Agent;
 use crate::boxes::{Answer, Boxes, BoxesError};
 use crate::error::ToolError;
@@ -133,17 +134,28 @@ impl<'a> CallContext<'a> {
         Ok(())
     }
 
-    /// Converts the outcome of an operation in the box. The inner error is the result of a failed operation.
-    pub(super) async fn done<T>(
+    /// The result of an operation in the box: the fields of the answer, or the failure.
+    pub(super) async fn result(
         &self,
-        tried: Answer<T>,
-    ) -> Result<Result<T, Map<String, Value>>, ToolError> {
-        match tried {
-            Ok(done) => Ok(Ok(done)),
-            Err(error) => match failed(error) {
-                Failed::Result(result) => Ok(Err(result)),
-                Failed::Error(error) => Err(self.agent.refusal(error).await),
-            },
+        answer: Answer<impl Serialize>,
+    ) -> Result<Map<String, Value>, ToolError> {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return self.failure(error).await,
+        };
+        let mut result = object([("ok", true.into())]);
+        if let Ok(Value::Object(fields)) = serde_json::to_value(answer) {
+            result.extend(fields);
+        }
+        Ok(result)
+    }
+
+    /// A failure in the box is a result; a failure before it is an error.
+    pub(super) async fn failure(&self, error: BoxesError) -> Result<Map<String, Value>, ToolError> {
+        if error.reached && is_about_the_operation(error.code) {
+            Ok(not_done(error.message))
+        } else {
+            Err(self.agent.refusal(error).await)
         }
     }
 

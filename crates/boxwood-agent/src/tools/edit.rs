@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::arguments::EditArgs;
 use super::context::CallContext;
-use super::{object, skill_edit};
+use super::skill_edit;
 use crate::error::ToolError;
 use crate::paths::{Place, SkillAccess};
 
@@ -32,14 +32,5 @@ pub(super) async fn run(
         replace_all: args.replace_all,
     };
     let edited = context.boxes.edit_text(&context.session, request).await;
-    Ok(match context.done(edited).await? {
-        Ok(edited) => object([
-            ("ok", true.into()),
-            ("path", edited.path.into()),
-            ("replaced", edited.replaced.into()),
-            ("diff", edited.diff.into()),
-            ("size", edited.size.into()),
-        ]),
-        Err(result) => result,
-    })
+    context.result(edited).await
 }

@@ -1,11 +1,10 @@
-//! `glob`: files whose path fits a pattern, those changed last first.
+//! `glob`: files whose path matches a pattern, most recently changed first.
 
 use boxwood_api::GlobRequest;
 use serde_json::{Map, Value};
 
 use super::arguments::GlobArgs;
 use super::context::CallContext;
-use super::object;
 use crate::error::ToolError;
 use crate::paths::SkillAccess;
 
@@ -24,13 +23,5 @@ pub(super) async fn run(
         ignored: false,
     };
     let found = context.boxes.glob(&context.session, request).await;
-    Ok(match context.done(found).await? {
-        Ok(found) => object([
-            ("ok", true.into()),
-            ("matches", found.matches.into()),
-            ("total", found.total.into()),
-            ("truncated", found.truncated.into()),
-        ]),
-        Err(result) => result,
-    })
+    context.result(found).await
 }

@@ -1,11 +1,10 @@
-//! `grep`: lines of files that fit a regular expression.
+//! `grep`: lines of files that match a regular expression.
 
-use boxwood_api::{GrepMatch, GrepRequest};
+use boxwood_api::GrepRequest;
 use serde_json::{Map, Value};
 
 use super::arguments::GrepArgs;
 use super::context::CallContext;
-use super::object;
 use crate::error::ToolError;
 use crate::paths::SkillAccess;
 
@@ -27,30 +26,5 @@ pub(super) async fn run(
         ignored: false,
     };
     let found = context.boxes.grep(&context.session, request).await;
-    Ok(match context.done(found).await? {
-        Ok(found) => object([
-            ("ok", true.into()),
-            (
-                "matches",
-                found
-                    .matches
-                    .into_iter()
-                    .map(shown)
-                    .collect::<Vec<_>>()
-                    .into(),
-            ),
-            ("total", found.total.into()),
-            ("truncated", found.truncated.into()),
-            ("files_searched", found.files_searched.into()),
-        ]),
-        Err(result) => result,
-    })
-}
-
-fn shown(found: GrepMatch) -> Value {
-    Value::Object(object([
-        ("file", found.file.into()),
-        ("line", found.line.into()),
-        ("content", found.content.into()),
-    ]))
+    context.result(found).await
 }

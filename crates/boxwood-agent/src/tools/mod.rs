@@ -19,7 +19,6 @@ use boxwood_api::{ErrorCode, ToolAnswer, ToolCall};
 use serde_json::{Map, Value};
 
 use crate::agent::Agent;
-use crate::boxes::BoxesError;
 use crate::error::ToolError;
 use crate::progress::Progress;
 use crate::state;
@@ -94,37 +93,17 @@ fn longest(agent: &Agent, args: &Args) -> Duration {
         .min(LONGEST_CALL)
 }
 
-/// A failure in the box is a result; a failure before it is an error.
-enum Failed {
-    Result(Map<String, Value>),
-    Error(BoxesError),
-}
-
-fn failed(error: BoxesError) -> Failed {
-    let tried = match error.code {
+/// Returns true if the operation itself failed, rather than the session or the runtime.
+fn is_about_the_operation(code: ErrorCode) -> bool {
+    matches!(
+        code,
         ErrorCode::ValidationError
-        | ErrorCode::NotFound
-        | ErrorCode::Forbidden
-        | ErrorCode::PayloadTooLarge
-        // A full disk, as a rule.
-        | ErrorCode::Capacity => true,
-        ErrorCode::SessionNotFound
-        | ErrorCode::ManagedProcessNotFound
-        | ErrorCode::SessionConflict
-        | ErrorCode::ManagedProcessConflict
-        | ErrorCode::BackendUnavailable
-        | ErrorCode::InternalError
-        | ErrorCode::SessionGone
-        | ErrorCode::ImageNotFound
-        | ErrorCode::Unauthorized
-        | ErrorCode::Timeout
-        | ErrorCode::ReplayGone => false,
-    };
-    if error.reached && tried {
-        Failed::Result(not_done(error.message))
-    } else {
-        Failed::Error(error)
-    }
+            | ErrorCode::NotFound
+            | ErrorCode::Forbidden
+            | ErrorCode::PayloadTooLarge
+            // Usually a full disk.
+            | ErrorCode::Capacity
+    )
 }
 
 impl From<ArgumentError> for ToolError {

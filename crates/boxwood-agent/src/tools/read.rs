@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 
 use super::arguments::ReadArgs;
 use super::context::CallContext;
-use super::object;
 use crate::error::ToolError;
 use crate::paths::SkillAccess;
 
@@ -25,32 +24,10 @@ pub(super) async fn run(
         max_bytes: Some(MOST_BYTES),
     };
     let read = context.boxes.read_text(&context.session, request).await;
-    match context.done(read).await? {
-        Ok(slice) => Ok(shown(slice)),
-        Err(result) => Ok(result),
-    }
-}
-
-fn shown(slice: TextSlice) -> Map<String, Value> {
-    let notice = notice(&slice);
-    let mut result = object([
-        ("ok", true.into()),
-        ("path", slice.path.into()),
-        ("content", slice.content.into()),
-        ("is_directory", slice.is_directory.into()),
-        ("is_binary", slice.is_binary.into()),
-        ("first_line", slice.first_line.into()),
-        ("lines", slice.lines.into()),
-        ("size", slice.size.into()),
-        ("truncated", slice.truncated.into()),
-    ]);
-    if let Some(total) = slice.total_lines {
-        result.insert("total_lines".to_owned(), total.into());
-    }
-    if let Some(notice) = notice {
-        result.insert("notice".to_owned(), notice.into());
-    }
-    result
+    let notice = read.as_ref().ok().and_then(notice);
+    let mut result = context.result(read).await?;
+    result.extend(notice.map(|notice| ("notice".to_owned(), notice.into())));
+    Ok(result)
 }
 
 /// How the model can read the rest.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use boxwood_api::EditedText;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use similar::TextDiff;
 
 use super::arguments::EditArgs;
 use super::context::CallContext;
-use super::{not_done, object};
+use super::not_done;
 use crate::error::ToolError;
 
 /// Limit of an edited file, as in a box.
@@ -29,10 +30,9 @@ pub(super) async fn run(
 ) -> Result<Map<String, Value>, ToolError> {
     // Models request several edits at once, so the file must not change between read and write.
     let _alone = context.agent.inner.skill_edits.lock().await;
-    let read = context.boxes.read_skill_file(skill, tail).await;
-    let before = match context.done(read).await? {
+    let before = match context.boxes.read_skill_file(skill, tail).await {
         Ok(before) => before,
-        Err(result) => return Ok(result),
+        Err(error) => return context.failure(error).await,
     };
     let Ok(before) = std::str::from_utf8(&before) else {
         return Ok(not_done(format!("{path} is not a text file.")));
@@ -48,16 +48,13 @@ pub(super) async fn run(
         .boxes
         .write_skill_file(skill, tail, Bytes::from(after))
         .await;
-    Ok(match context.done(written).await? {
-        Ok(()) => object([
-            ("ok", true.into()),
-            ("path", path.into()),
-            ("replaced", count.into()),
-            ("diff", diff.into()),
-            ("size", size.into()),
-        ]),
-        Err(result) => result,
-    })
+    let edited = written.map(|()| EditedText {
+        path: path.to_owned(),
+        replaced: count as u64,
+        diff,
+        size: size as u64,
+    });
+    context.result(edited).await
 }
 
 fn replaced(text: &str, old: &str, new: &str, all: bool) -> Result<String, String> {

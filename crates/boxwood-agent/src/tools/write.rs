@@ -27,14 +27,8 @@ pub(super) async fn run(
                 .boxes
                 .write_skill_file(&name, &tail, Bytes::from(args.content))
                 .await;
-            Ok(match context.done(written).await? {
-                Ok(()) => object([
-                    ("ok", true.into()),
-                    ("path", path.into()),
-                    ("size", size.into()),
-                ]),
-                Err(result) => result,
-            })
+            let written = written.map(|()| object([("path", path.into()), ("size", size.into())]));
+            context.result(written).await
         }
         Place::Workspace { path } | Place::KeptOutput { path } => {
             context.open().await?;
@@ -43,15 +37,7 @@ pub(super) async fn run(
                 content: args.content,
             };
             let written = context.boxes.write_text(&context.session, request).await;
-            Ok(match context.done(written).await? {
-                Ok(written) => object([
-                    ("ok", true.into()),
-                    ("path", written.path.into()),
-                    ("size", written.size.into()),
-                    ("created", written.created.into()),
-                ]),
-                Err(result) => result,
-            })
+            context.result(written).await
         }
     }
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use boxwood_agent::{
-    Agent, AgentSettings, Answer, Begun, Boxes, BoxesError, Command, Content, NoProgress, Running,
-    ToolError,
+    Agent, AgentSettings, Answer, Begun, Boxes, BoxesError, Command, NoProgress, Running, ToolError,
 };
 use boxwood_api::{
     BackendInfo, BackendReport, CreateSkillRequest, EditTextRequest, EditedText, ErrorCode,
@@ -18,7 +17,6 @@ use boxwood_api::{
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tokio::io::AsyncReadExt as _;
 
 /// What the boxes were asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +33,7 @@ pub(crate) enum Asked {
     Grep(GrepRequest),
     List(String),
     Remove(String),
-    WriteStream(String),
+    WriteFile(String),
     Skill(String),
     WriteSkillFile(String, String),
     ReadSkillFile(String, String),
@@ -60,8 +58,6 @@ pub(crate) struct World {
     pub(crate) skill_files: BTreeMap<(String, String), Bytes>,
     /// Of every box.
     pub(crate) files: BTreeMap<String, Vec<u8>>,
-    /// For all of them together, where there is an end to it.
-    pub(crate) room: Option<usize>,
     /// Of the next commands, in order; a command without any exits with 0.
     pub(crate) commands: VecDeque<Vec<Step>>,
     pub(crate) notices: Vec<String>,
@@ -290,10 +286,6 @@ impl Boxes for Double {
         Ok(info)
     }
 
-    async fn delete(&self, _id: &SessionId) -> Answer<()> {
-        Ok(())
-    }
-
     async fn exec(&self, spec: SpecRequest) -> Answer<Begun> {
         let session_id = spec.session_id.clone().expect("a session id");
         let asked = spec.timeout_sec;
@@ -365,18 +357,10 @@ impl Boxes for Double {
         })
     }
 
-    async fn write_stream(&self, _id: &SessionId, path: &str, mut content: Content) -> Answer<()> {
-        self.answer("write_stream", Asked::WriteStream(path.to_owned()))
+    async fn write_file(&self, _id: &SessionId, path: &str, content: Bytes) -> Answer<()> {
+        self.answer("write_file", Asked::WriteFile(path.to_owned()))
             .await?;
-        let mut whole = Vec::new();
-        content.read_to_end(&mut whole).await.expect("readable");
-        let mut world = self.world();
-        let taken: usize = world.files.values().map(Vec::len).sum();
-        if world.room.is_some_and(|room| taken + whole.len() > room) {
-            let message = "there is no room left for the file";
-            return Err(failure(ErrorCode::Capacity, message));
-        }
-        world.files.insert(path.to_owned(), whole);
+        self.world().files.insert(path.to_owned(), content.to_vec());
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::double::{Double, Step, call, exit, failure};
 
 #[tokio::test]
-async fn a_failed_call_is_remembered_once_with_its_query() {
+async fn a_failed_call_is_recorded_once_with_its_query() {
     let boxes = Double::default();
     let agent = boxes.agent();
     let conflict = failure(ErrorCode::SessionConflict, "network differs");
@@ -35,7 +35,7 @@ async fn a_failed_call_is_remembered_once_with_its_query() {
 }
 
 #[tokio::test]
-async fn only_the_last_fifty_are_remembered() {
+async fn only_the_last_fifty_errors_are_recorded() {
     let agent = Double::default().agent();
     for number in 0..60 {
         let query = json!({"query_id": number});
@@ -52,7 +52,7 @@ async fn only_the_last_fifty_are_remembered() {
 }
 
 #[tokio::test]
-async fn what_merely_did_not_work_is_no_error() {
+async fn a_failed_operation_is_a_result_and_no_error() {
     let boxes = Double::default();
     let agent = boxes.agent();
     let result = call(
@@ -69,7 +69,7 @@ async fn what_merely_did_not_work_is_no_error() {
 }
 
 #[tokio::test]
-async fn a_command_that_wrote_too_much_is_remembered() {
+async fn a_command_over_the_quota_is_recorded() {
     let boxes = Double::default();
     let agent = boxes.agent();
     let left = "workspace quota exceeded after execution: used=3 bytes limit=2 bytes \

@@ -37,7 +37,7 @@ async fn refusals(agent: &Agent) -> ToolError {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_off_asks_no_box_anything() {
+async fn a_disabled_agent_sends_no_requests() {
     let boxes = Double::default();
     let settings = AgentSettings {
         enabled: false,
@@ -72,7 +72,7 @@ async fn an_agent_that_is_off_asks_no_box_anything() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_is_away_is_told_apart_from_one_that_is_off() {
+async fn an_unreachable_runtime_is_distinguished_from_a_disabled_one() {
     let boxes = Double::default();
     for method in ["status", "sessions", "skills"] {
         let away = unreached("Disconnected from Box runtime");
@@ -148,7 +148,7 @@ async fn a_backend_that_is_dead_keeps_the_runtimes_own_status() {
 }
 
 #[tokio::test]
-async fn without_any_backend_every_one_says_what_it_needs() {
+async fn without_a_backend_the_fix_lists_what_each_one_needs() {
     let boxes = Double::default();
     {
         let mut world = boxes.world();
@@ -211,7 +211,7 @@ async fn a_ready_agent_says_so_and_shows_its_tools() {
 }
 
 #[tokio::test]
-async fn the_state_is_looked_at_anew_each_time() {
+async fn the_state_is_read_again_for_every_call() {
     let boxes = Double::default();
     let agent = boxes.agent();
     boxes

@@ -160,7 +160,7 @@ fn values_of_every_kind_have_a_text() {
 }
 
 #[test]
-fn templates_that_mean_nothing_are_refused_with_the_place_and_the_fix() {
+fn invalid_templates_are_refused_with_the_position_and_the_fix() {
     for (text, part) in [
         ("", "must not be empty"),
         ("  ", "must not be empty"),

@@ -43,7 +43,7 @@ fn a_limit_below_the_notice_leaves_the_beginning_of_the_notice() {
 }
 
 #[test]
-fn a_limit_of_nothing_leaves_nothing() {
+fn a_limit_of_zero_leaves_nothing() {
     let cut = truncate("a", 0);
     assert_eq!((cut.text.as_str(), cut.truncated), ("", true));
     let empty = truncate("", 0);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use boxwood_agent::{Answer, Begun, Boxes, Content};
+use boxwood_agent::{Answer, Begun, Boxes};
 use boxwood_api::{
     BackendReport, CreateSkillRequest, EditTextRequest, EditedText, ErrorCode, FileList,
     GlobMatches, GlobRequest, GrepMatches, GrepRequest, ReadTextRequest, SessionId, SessionInfo,
@@ -122,10 +122,6 @@ impl Boxes for DaemonBoxes {
         Ok(with_timeout(self.start_timeout, creating).await?)
     }
 
-    async fn delete(&self, id: &SessionId) -> Answer<()> {
-        Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.delete(id, "requested")).await?)
-    }
-
     async fn exec(&self, spec: SpecRequest) -> Answer<Begun> {
         Ok(command::begin(self, spec).await?)
     }
@@ -144,7 +140,8 @@ impl Boxes for DaemonBoxes {
         Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.write_text(id, request)).await?)
     }
 
-    async fn write_stream(&self, id: &SessionId, path: &str, content: Content) -> Answer<()> {
+    async fn write_file(&self, id: &SessionId, path: &str, content: Bytes) -> Answer<()> {
+        let content = io::Cursor::new(content);
         Ok(with_timeout(BACKEND_TIMEOUT, put_file(&self.session(id), path, content)).await?)
     }
 

@@ -13,7 +13,7 @@ pub(crate) use package::register;
 
 use std::sync::Arc;
 
-use boxwood_agent::{Agent, AgentSettings, Boxes, BoxesError, Connector, runtime_endpoint};
+use boxwood_agent::{Agent, AgentSettings, Boxes, BoxesError, Remote, runtime_endpoint};
 use boxwood_client::{Endpoint, Token};
 use boxwood_policy::PolicyRules;
 
@@ -58,9 +58,7 @@ impl Home {
         let boxes: Arc<dyn Boxes> = match self {
             Self::Nowhere => return Agent::disabled(settings.clone()),
             Self::Here => Arc::new(boxes()),
-            Self::Elsewhere(endpoint, token) => {
-                Arc::new(Connector::remote(endpoint, token).boxes())
-            }
+            Self::Elsewhere(endpoint, token) => Arc::new(Remote::new(endpoint, token)),
         };
         Agent::new(boxes, settings.clone())
     }

@@ -9,14 +9,8 @@ use boxwood_api::{ErrorCode, FileKind, SessionId};
 use boxwood_client::Client;
 use tokio_util::io::InspectReader;
 
-use super::Progress;
+use super::{Progress, entries};
 use crate::failure::{Failure, Outcome};
-
-/// A directory that is still to be copied.
-struct Pending {
-    from: PathBuf,
-    to: String,
-}
 
 /// Copies a file, or a directory with everything in it, to `target` in the box.
 pub(crate) async fn into_box(
@@ -100,32 +94,15 @@ impl Upload<'_> {
                 "`{to}` is a file; a directory cannot go there"
             )));
         }
-        let mut pending = vec![Pending { from, to }];
-        while let Some(Pending { from, to }) = pending.pop() {
+        let mut pending = vec![(from, to)];
+        while let Some((from, to)) = pending.pop() {
             self.client.make_directory(self.session, &to).await?;
-            for entry in fs::read_dir(&from).map_err(|error| Failure::unreadable(&from, error))? {
-                let entry = entry.map_err(|error| Failure::unreadable(&from, error))?;
-                let path = entry.path();
-                let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
-                    self.progress
-                        .skip(&path.to_string_lossy(), "its name is not UTF-8");
-                    continue;
-                };
-                // Of the entry itself: a link in the tree is not followed.
-                let metadata = entry
-                    .metadata()
-                    .map_err(|error| Failure::unreadable(&path, error))?;
+            for (name, path, metadata) in entries(&from, self.progress)? {
                 let to = join(&to, &name);
                 if metadata.is_dir() {
-                    pending.push(Pending { from: path, to });
-                } else if metadata.is_file() {
-                    self.file(&path, &to, &metadata).await?;
-                } else if metadata.is_symlink() {
-                    self.progress
-                        .skip(&path.to_string_lossy(), "it is a symbolic link");
+                    pending.push((path, to));
                 } else {
-                    self.progress
-                        .skip(&path.to_string_lossy(), "it is not a regular file");
+                    self.file(&path, &to, &metadata).await?;
                 }
             }
         }

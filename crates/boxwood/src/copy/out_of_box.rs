@@ -14,11 +14,6 @@ use super::Progress;
 use super::partial::{Partial, unwritable};
 use crate::failure::{Failure, Outcome};
 
-struct Pending {
-    from: String,
-    to: PathBuf,
-}
-
 /// Copies a file, or a directory with everything in it, out of the box to `target`.
 pub(crate) async fn out_of_box(
     client: &Client,
@@ -82,9 +77,9 @@ struct Download<'a> {
 
 impl Download<'_> {
     async fn tree(&self, from: String, to: PathBuf) -> Outcome<()> {
-        let mut pending = vec![Pending { from, to }];
+        let mut pending = vec![(from, to)];
         let mut is_top = true;
-        while let Some(Pending { from, to }) = pending.pop() {
+        while let Some((from, to)) = pending.pop() {
             make_directory(&to, std::mem::take(&mut is_top))?;
             let list = self.client.list_files(self.session, &from).await?;
             if list.truncated {
@@ -101,10 +96,7 @@ impl Download<'_> {
                 }
                 let here = to.join(&entry.name);
                 match entry.kind {
-                    FileKind::Directory => pending.push(Pending {
-                        from: inside,
-                        to: here,
-                    }),
+                    FileKind::Directory => pending.push((inside, here)),
                     FileKind::File => self.file(&inside, &here, &entry).await?,
                     FileKind::Symlink => self.progress.skip(&inside, "it is a symbolic link"),
                     FileKind::Other => self.progress.skip(&inside, "it is not a regular file"),

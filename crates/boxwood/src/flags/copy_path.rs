@@ -51,21 +51,21 @@ mod tests {
     }
 
     #[test]
-    fn a_session_stands_before_the_first_colon_slash() {
+    fn a_session_is_named_before_the_first_colon_slash() {
         inside("build:/out/a.txt", "build", "/out/a.txt");
         inside("user:7:/x", "user:7", "/x");
         inside("build:/a:/b", "build", "/a:/b");
     }
 
     #[test]
-    fn everything_else_is_a_path_here() {
+    fn other_texts_are_local_paths() {
         for text in ["a.txt", "./build:/x", "../a:/b", "/tmp/a:/b", "a:b"] {
             here(text);
         }
     }
 
     #[test]
-    fn nothing_is_not_a_path() {
+    fn empty_paths_and_sessions_are_refused() {
         assert!("".parse::<CopyPath>().is_err());
         assert!(":/x".parse::<CopyPath>().is_err());
     }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn invalid_durations_are_refused() {
         for text in [
             "", "0", "0s", "-1s", "s", "1x", "1m30", "1..2s", "inf", "nan", "1e9s", "99999d", "１s",
         ] {

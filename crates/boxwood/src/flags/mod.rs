@@ -12,4 +12,6 @@ pub(crate) use copy_path::CopyPath;
 pub(crate) use duration::{duration, duration_text};
 pub(crate) use mount::{Mount, Workspace};
 pub(crate) use size::{Mebibytes, size_text};
-pub(crate) use spec::{BoxFlags, CommandFlags, EnvVar, command_line, cpus, env_map, whole_seconds};
+pub(crate) use spec::{
+    Assignment, BoxFlags, CommandFlags, assignments, command_line, cpus, whole_seconds,
+};

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_host_path_starts_where_the_person_stands() {
+    fn a_relative_host_path_starts_at_the_working_directory() {
         let here = std::env::current_dir().unwrap();
         let mount: Mount = "src:/src".parse().unwrap();
         assert_eq!(mount.0.host_path, here.join("src").to_str().unwrap());

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_sizes_are_refused() {
         for text in ["", "m", "-1m", "512", "0m", "1x", "9999999999t", "1 2m"] {
             check(text, None);
         }

@@ -80,7 +80,7 @@ pub(crate) struct BoxFlags {
 pub(crate) struct CommandFlags {
     /// Set an environment variable; repeatable. `-e KEY` passes the value of your own environment
     #[arg(short = 'e', long = "env", value_name = "KEY[=VALUE]")]
-    pub(crate) env: Vec<EnvVar>,
+    pub(crate) env: Vec<Assignment>,
 
     /// Working directory
     #[arg(short = 'w', long, value_name = "DIR")]
@@ -93,19 +93,19 @@ pub(crate) struct CommandFlags {
 
 /// `KEY=VALUE`, with the value of the environment for `KEY`.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct EnvVar {
+pub(crate) struct Assignment {
     pub(crate) key: String,
     pub(crate) value: String,
 }
 
 /// The value may be a secret.
-impl std::fmt::Debug for EnvVar {
+impl std::fmt::Debug for Assignment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "EnvVar({}=..)", self.key)
+        write!(f, "Assignment({}=..)", self.key)
     }
 }
 
-impl FromStr for EnvVar {
+impl FromStr for Assignment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -170,14 +170,14 @@ impl BoxFlags {
 
 impl CommandFlags {
     pub(crate) fn fill(&self, request: &mut SpecRequest) {
-        request.env = env_map(&self.env);
+        request.env = assignments(&self.env);
         request.workdir.clone_from(&self.workdir);
         request.timeout_sec = self.timeout.map(whole_seconds);
     }
 }
 
-pub(crate) fn env_map(variables: &[EnvVar]) -> BTreeMap<String, String> {
-    let pair = |variable: &EnvVar| (variable.key.clone(), variable.value.clone());
+pub(crate) fn assignments(variables: &[Assignment]) -> BTreeMap<String, String> {
+    let pair = |variable: &Assignment| (variable.key.clone(), variable.value.clone());
     variables.iter().map(pair).collect()
 }
 
@@ -216,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn variables_have_names() {
-        let variable: EnvVar = "A=b=c".parse().unwrap();
+    fn a_variable_needs_a_name() {
+        let variable: Assignment = "A=b=c".parse().unwrap();
         assert_eq!(
             (variable.key.as_str(), variable.value.as_str()),
             ("A", "b=c")
         );
-        assert!("=x".parse::<EnvVar>().is_err());
-        assert!("BOXWOOD_TEST_SURELY_UNSET".parse::<EnvVar>().is_err());
+        assert!("=x".parse::<Assignment>().is_err());
+        assert!("BOXWOOD_TEST_SURELY_UNSET".parse::<Assignment>().is_err());
         assert!(
             !format!("{variable:?}").contains("b=c"),
             "a value was shown"

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_own_code_is_ours() {
+    fn the_exit_code_of_the_command_is_returned() {
         check(ExecStatus::Completed, Some(0), 0);
         check(ExecStatus::Completed, Some(3), 3);
         check(ExecStatus::Completed, Some(128 + 9), 137);

@@ -11,18 +11,9 @@ use unicode_width::UnicodeWidthChar as _;
 
 /// Escapes control and invisible characters, newlines and tabs included.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_unsafe) {
-        return Cow::Borrowed(text);
-    }
-    let mut safe = String::with_capacity(text.len() + 8);
-    for char in text.chars() {
-        if is_unsafe(char) {
-            safe.extend(char.escape_default());
-        } else {
-            safe.push(char);
-        }
-    }
-    Cow::Owned(safe)
+    escaped(text, is_unsafe, |char, safe| {
+        safe.extend(char.escape_default());
+    })
 }
 
 /// The same for a line of text that may contain tabs.
@@ -34,16 +25,26 @@ pub(crate) fn printable_line(line: &str) -> String {
 /// The same for JSON text. Outside of strings JSON contains no such characters except newlines, so the
 /// escapes do not change its meaning.
 pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
-    if !json.chars().any(|char| char != '\n' && is_unsafe(char)) {
-        return Cow::Borrowed(json);
+    let is_unsafe = |char| char != '\n' && is_unsafe(char);
+    escaped(json, is_unsafe, |char, safe| {
+        for unit in char.encode_utf16(&mut [0; 2]) {
+            let _ = write!(safe, "\\u{unit:04x}");
+        }
+    })
+}
+
+fn escaped(
+    text: &str,
+    is_unsafe: impl Fn(char) -> bool,
+    escape: impl Fn(char, &mut String),
+) -> Cow<'_, str> {
+    if !text.chars().any(&is_unsafe) {
+        return Cow::Borrowed(text);
     }
-    let mut safe = String::with_capacity(json.len() + 8);
-    for char in json.chars() {
-        if char != '\n' && is_unsafe(char) {
-            let mut units = [0; 2];
-            for unit in char.encode_utf16(&mut units) {
-                let _ = write!(safe, "\\u{unit:04x}");
-            }
+    let mut safe = String::with_capacity(text.len() + 8);
+    for char in text.chars() {
+        if is_unsafe(char) {
+            escape(char, &mut safe);
         } else {
             safe.push(char);
         }

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_by_what_they_take_on_screen() {
+    fn columns_are_aligned_by_their_width_on_screen() {
         let mut table = Table::new(&["NAME", "N"]);
         table.row(["字字字".into(), "1".into()]);
         table.row(["a".into(), "2".into()]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_colours_reach_the_terminal() {
+    fn escape_sequences_in_cells_do_not_reach_the_terminal() {
         let mut table = Table::of_facts();
         table.row([Cell::toned("\u{1b}[2J", Tone::Bad), "x\ny".into()]);
         assert_eq!(

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use boxwood_agent::{Agent, AgentSettings, BoxSection, Connector};
+use boxwood_agent::{Agent, AgentSettings, BoxSection, Remote};
 use boxwood_api::SessionId;
 use boxwood_mcp::{Home, client_config, serve_stdio};
 use sha2::{Digest as _, Sha256};
@@ -14,7 +14,6 @@ use crate::flags::ClientKind;
 use crate::interactive::interrupts::Interrupts;
 use crate::output::Output;
 use crate::runtime;
-use crate::verbs::sessions::session_id;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,7 +32,7 @@ available at http://127.0.0.1:5410/mcp.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Session in which the tools run [default: one for each working directory]
-    #[arg(long, value_name = "NAME", value_parser = session_id)]
+    #[arg(long, value_name = "NAME")]
     session: Option<SessionId>,
 
     /// Print the configuration for a client and exit
@@ -81,20 +80,15 @@ async fn serve(args: &Args, url: Option<&str>) -> Outcome<()> {
     };
     let (endpoint, token) = daemon::endpoint(url)?;
     let settings = settings(&directory)?;
-    let connector = settings.enabled.then(|| Connector::remote(endpoint, token));
-    let agent = match &connector {
-        Some(connector) => Agent::beside(connector.boxes(), settings),
-        None => Agent::disabled(settings),
-    };
+    let remote = Remote::new(endpoint, token);
+    let agent = Agent::beside(remote.clone(), settings);
     let mut interrupts = Interrupts::watch()?;
     let interrupted = async move {
         interrupts.next().await;
     };
     let ended = Box::pin(serve_stdio(agent, home, interrupted)).await;
     // Kills the commands of unfinished calls in their boxes.
-    if let Some(connector) = connector {
-        connector.dispose().await;
-    }
+    remote.dispose().await;
     ended.map_err(Failure::internal)
 }
 

@@ -65,12 +65,12 @@ async fn dies(test: &str, victim: impl Fn((i32, i32)) -> i32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_nsjail_is_a_box_that_is_gone() {
+async fn a_killed_nsjail_is_reported_as_a_lost_box() {
     dies("jail", |(jail, _)| jail).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_init_is_a_box_that_is_gone() {
+async fn a_killed_init_is_reported_as_a_lost_box() {
     dies("init", |(_, init)| init).await;
 }
 

@@ -96,7 +96,7 @@ impl<'a> Storm<'a> {
     pub(crate) async fn kill_now(&mut self, daemon: Daemon) -> anyhow::Result<()> {
         daemon.kill().await?;
         self.kills += 1;
-        self.nobody_complains()
+        self.check_clients()
     }
 
     /// The next daemon, after some that were killed before they were ready.
@@ -117,7 +117,7 @@ impl<'a> Storm<'a> {
     }
 
     /// A client that has found something wrong ends at once, and so does the test.
-    pub(crate) fn nobody_complains(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn check_clients(&mut self) -> anyhow::Result<()> {
         while let Some(ended) = self.relays.try_join_next() {
             self.relay_ended(ended?)?;
         }
@@ -170,7 +170,7 @@ impl<'a> Storm<'a> {
 
     /// No more kills: everything that was said comes back, and everything is where it was.
     pub(crate) async fn calm(&mut self) -> anyhow::Result<()> {
-        self.nobody_complains()?;
+        self.check_clients()?;
         self.phase.send_replace(Phase::Drain);
         while let Some(ended) = self.load.join_next().await {
             ended??;

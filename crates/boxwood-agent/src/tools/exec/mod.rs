@@ -6,8 +6,8 @@ mod rules;
 
 use std::time::Duration;
 
-use boxwood_api::{ExecExit, SessionId, SpecRequest};
-use serde_json::{Map, Value};
+use boxwood_api::{ExecExit, ExecStatus, Reason, SessionId, SpecRequest};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::arguments::ExecArgs;
@@ -18,7 +18,6 @@ use crate::error::ToolError;
 use crate::output::capture::{CaptureBudget, OutputCapture};
 use crate::output::saved;
 use crate::progress::{Progress, Stream};
-use outcome::Outcome;
 
 /// The runtime ends a command at its timeout. After this additional time the call fails.
 const GRACE: Duration = Duration::from_secs(10);
@@ -40,28 +39,28 @@ pub(super) async fn run(context: &CallContext<'_>, args: ExecArgs) -> Result<Don
     let began = Instant::now();
     let longest = timeout.saturating_add(GRACE);
     let following = follow(command.as_mut(), &mut followed, context.progress);
-    let end = match tokio::time::timeout(longest, following).await {
-        Ok(Ok(exit)) => End::Exited(exit),
-        Ok(Err(error)) => End::Lost(error),
-        Err(_) => End::Late,
-    };
+    let ended = tokio::time::timeout(longest, following).await;
     // Kills the command if it is still running.
     drop(command);
-    let taken = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let (outcome, failure) = match end {
-        End::Exited(exit) => {
-            let outcome = Outcome::exited(exit);
-            let failure = outcome.over_quota().map(ToolError::rule);
-            (outcome, failure)
-        }
-        End::Late => (Outcome::late(taken), None),
-        End::Lost(error) => {
+    let unknown = |status, reason| ExecExit {
+        exit_code: None,
+        status,
+        reason,
+        duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        notices: Vec::new(),
+    };
+    let (exit, lost) = match ended {
+        Ok(Ok(exit)) => (exit, None),
+        // It did not end after its timeout.
+        Err(_) => (unknown(ExecStatus::TimedOut, Some(Reason::Timeout)), None),
+        // The connection or the command was lost.
+        Ok(Err(error)) => {
             let error = context.agent.refusal(error).await;
             if followed.is_empty() {
                 return Err(error);
             }
             // The output so far is returned, although the exit status is unknown.
-            (Outcome::lost(taken, &error), Some(error))
+            (unknown(ExecStatus::Completed, None), Some(error))
         }
     };
     let mut result = object([
@@ -70,15 +69,17 @@ pub(super) async fn run(context: &CallContext<'_>, args: ExecArgs) -> Result<Don
     ]);
     let mut all_notices = context.notices();
     all_notices.extend(notices);
-    all_notices.extend(outcome.notices());
-    describe(&mut result, outcome);
+    all_notices.extend(exit.notices.iter().cloned());
+    all_notices.extend(exit.reason.as_ref().and_then(outcome::reason_notice));
+    describe(&mut result, &exit, lost.as_ref());
     all_notices.extend(show(&mut result, context, &session_id, followed).await);
     if !all_notices.is_empty() {
         result.insert("notices".to_owned(), all_notices.into());
     }
+    let over_quota = || outcome::over_quota(&exit).map(ToolError::rule);
     Ok(Done {
         answer: context.answer(result),
-        failure,
+        failure: lost.or_else(over_quota),
     })
 }
 
@@ -116,15 +117,22 @@ async fn begin(context: &CallContext<'_>, args: ExecArgs) -> Result<Begun, ToolE
 }
 
 /// Adds the end of the command to the result.
-fn describe(result: &mut Map<String, Value>, outcome: Outcome) {
+fn describe(result: &mut Map<String, Value>, exit: &ExecExit, lost: Option<&ToolError>) {
+    let status = match (lost, exit.status) {
+        (Some(_), _) => "failed",
+        (None, ExecStatus::Completed) => "completed",
+        (None, ExecStatus::TimedOut) => "timed_out",
+    };
+    let ok = status == "completed" && exit.exit_code == Some(0);
     result.extend(object([
-        ("status", outcome.status.into()),
-        ("ok", outcome.ok().into()),
-        ("exit_code", outcome.exit_code.into()),
-        ("duration_ms", outcome.duration_ms.into()),
+        ("status", status.into()),
+        ("ok", ok.into()),
+        ("exit_code", exit.exit_code.into()),
+        ("duration_ms", exit.duration_ms.into()),
     ]));
-    put(result, "reason", outcome.reason().map(Value::from));
-    put(result, "error", outcome.error.map(Value::from));
+    let reason = exit.reason.as_ref();
+    put(result, "reason", reason.map(|it| json!(it)["kind"].take()));
+    put(result, "error", lost.map(|it| it.message.clone().into()));
 }
 
 /// Adds the output to the result and saves cut streams. Returns notices for the model.
@@ -194,14 +202,6 @@ impl Followed {
     fn is_empty(&self) -> bool {
         self.stdout.is_empty() && self.stderr.is_empty()
     }
-}
-
-enum End {
-    Exited(ExecExit),
-    /// The connection or the command was lost.
-    Lost(BoxesError),
-    /// It did not end after its timeout.
-    Late,
 }
 
 async fn follow(

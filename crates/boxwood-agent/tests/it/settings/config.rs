@@ -140,7 +140,7 @@ fn the_workspace_and_the_allowed_root_come_from_the_host_root() {
 }
 
 #[test]
-fn links_here_mean_nothing_to_a_runtime_elsewhere() {
+fn links_of_this_machine_are_not_followed_for_a_runtime_elsewhere() {
     let home = tempfile::tempdir().unwrap();
     symlink("/somewhere", home.path().join("link")).unwrap();
     let written = home.path().join("link/data");
@@ -304,7 +304,7 @@ fn a_blank_forced_template_is_none_and_a_broken_one_ends_the_start() {
 }
 
 #[test]
-fn misspelt_keys_and_values_of_the_wrong_kind_are_named() {
+fn unknown_keys_and_mistyped_values_are_named() {
     for (value, expected) in [
         (
             json!({"locl": {}}),

@@ -75,7 +75,7 @@ fn the_kind_is_the_one_that_was_written() {
 }
 
 #[test]
-fn the_guard_of_the_platform_is_heeded() {
+fn the_template_forced_by_the_platform_is_used() {
     let found = settings(&[(
         "SYSTEM__LIMITATION__FORCE_BOX_SESSION_ID_TEMPLATE",
         "{global}",

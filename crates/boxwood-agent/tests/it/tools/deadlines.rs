@@ -56,7 +56,7 @@ async fn a_box_that_does_not_start_costs_only_the_time_to_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_the_runtime_forgets_ends_with_what_it_said() {
+async fn a_lost_command_ends_with_its_output_so_far() {
     let boxes = Double::default();
     boxes.next_command(vec![Step::Out(Bytes::from_static(b"so far")), Step::Hangs]);
     let began = Instant::now();
@@ -78,7 +78,7 @@ async fn a_command_that_the_runtime_forgets_ends_with_what_it_said() {
 
 /// Whatever was asked for, or nothing at all: what the runtime granted holds.
 #[tokio::test(start_paused = true)]
-async fn a_command_is_waited_for_as_long_as_it_may_run() {
+async fn a_call_waits_until_the_timeout_of_its_command() {
     for (asked, granted_sec) in [(json!(null), 2), (json!(null), 600), (json!(5), 600)] {
         let boxes = Double::default();
         boxes.world().granted_sec = Some(granted_sec);
@@ -102,8 +102,8 @@ async fn a_command_is_waited_for_as_long_as_it_may_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_box_that_hangs_while_output_is_kept_does_not_hold_up_the_result() {
-    for method in ["list", "write_stream"] {
+async fn a_box_that_hangs_while_output_is_saved_delays_the_result_by_at_most_15_seconds() {
+    for method in ["list", "write_file"] {
         let boxes = hanging(&[method]);
         boxes.next_command(vec![Step::Out(Bytes::from(vec![b'x'; 9_000]))]);
         let began = Instant::now();
@@ -118,7 +118,7 @@ async fn a_box_that_hangs_while_output_is_kept_does_not_hold_up_the_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_about_the_runtime_are_given_up_soon() {
+async fn status_requests_have_a_short_timeout() {
     let boxes = hanging(&["status", "sessions", "skills"]);
     let agent = boxes.agent();
     let began = Instant::now();

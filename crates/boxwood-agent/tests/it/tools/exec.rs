@@ -91,7 +91,7 @@ async fn a_command_that_fails_is_a_result() {
 }
 
 #[tokio::test]
-async fn streams_are_cut_apart() {
+async fn streams_are_truncated_separately() {
     let boxes = Double::default();
     let result = ran(&boxes, vec![out(&"o".repeat(10_000)), err("short")]).await;
     let stdout = result["stdout"].as_str().expect("text");
@@ -104,7 +104,7 @@ async fn streams_are_cut_apart() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_are_replaced() {
+async fn bytes_that_are_not_utf_8_are_replaced() {
     let boxes = Double::default();
     let broken = Step::Out(Bytes::from_static(b"a\xff\xe2\x82"));
     let end = Step::Out(Bytes::from_static(b"\xac\xe2"));
@@ -113,7 +113,7 @@ async fn bytes_that_are_no_text_are_replaced() {
 }
 
 #[tokio::test]
-async fn what_the_profile_changed_is_told() {
+async fn changes_by_the_profile_are_reported() {
     let boxes = Double::default();
     boxes.world().notices = vec!["timeout_sec was lowered from 999 to 120".to_owned()];
     let result = ran(&boxes, vec![]).await;
@@ -124,7 +124,7 @@ async fn what_the_profile_changed_is_told() {
 }
 
 #[tokio::test]
-async fn output_that_came_before_the_runtime_was_lost_is_not_lost() {
+async fn output_before_the_runtime_was_lost_is_returned() {
     let boxes = Double::default();
     let agent = boxes.agent();
     boxes.next_command(vec![

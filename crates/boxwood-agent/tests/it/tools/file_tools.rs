@@ -11,7 +11,7 @@ async fn result(boxes: &Double, tool: &str, arguments: Value) -> Value {
 }
 
 #[tokio::test]
-async fn read_says_how_to_go_on() {
+async fn read_says_how_to_read_the_rest() {
     let boxes = Double::default();
     boxes
         .world()
@@ -45,7 +45,7 @@ async fn read_says_how_to_go_on() {
 }
 
 #[tokio::test]
-async fn paths_lose_their_detours_and_must_stay_inside() {
+async fn paths_are_normalised_and_must_stay_in_the_workspace() {
     let boxes = Double::default();
     let agent = boxes.agent();
     let arguments = json!({"path": "/workspace//x/../a.txt", "content": "hi"});
@@ -140,7 +140,7 @@ async fn edit_glob_and_grep_pass_on_what_they_were_given() {
 }
 
 #[tokio::test]
-async fn what_the_box_refuses_is_a_result_in_its_words() {
+async fn a_refusal_of_the_box_is_a_result_with_its_text() {
     let boxes = Double::default();
     let cases = [
         (
@@ -181,7 +181,7 @@ async fn what_the_box_refuses_is_a_result_in_its_words() {
 }
 
 #[tokio::test]
-async fn a_box_that_cannot_be_had_is_an_error() {
+async fn a_box_that_cannot_be_created_is_an_error() {
     let boxes = Double::default();
     let full = failure(ErrorCode::Capacity, "too many sessions");
     boxes.world().failing.insert("get_or_create", full);

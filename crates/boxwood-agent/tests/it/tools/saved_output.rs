@@ -26,7 +26,7 @@ fn err(size: usize) -> Step {
 }
 
 #[tokio::test]
-async fn the_whole_of_a_cut_stream_is_put_into_the_box() {
+async fn a_truncated_stream_is_saved_in_the_box() {
     let boxes = Double::default();
     let agent = boxes.agent();
     let result = long(&boxes, &agent, vec![out(9_000), err(10)]).await;
@@ -61,17 +61,17 @@ async fn the_whole_of_a_cut_stream_is_put_into_the_box() {
 }
 
 #[tokio::test]
-async fn short_output_touches_nothing() {
+async fn short_output_is_not_saved() {
     let boxes = Double::default();
     let agent = boxes.agent();
     long(&boxes, &agent, vec![out(4_000), err(4_000)]).await;
     assert!(boxes.world().files.is_empty());
-    let touched = |asked: &Asked| matches!(asked, Asked::List(_) | Asked::WriteStream(_));
+    let touched = |asked: &Asked| matches!(asked, Asked::List(_) | Asked::WriteFile(_));
     assert!(!boxes.asked().iter().any(touched));
 }
 
 #[tokio::test]
-async fn only_the_newest_are_kept() {
+async fn only_the_newest_outputs_are_kept() {
     let boxes = Double::default();
     let agent = boxes.agent();
     let foreign = "/tmp/.boxwood/output/notes.txt".to_owned();
@@ -92,7 +92,7 @@ async fn only_the_newest_are_kept() {
 }
 
 #[tokio::test]
-async fn large_ones_make_room_sooner() {
+async fn old_outputs_are_removed_when_new_ones_are_large() {
     let boxes = Double::default();
     let agent = boxes.agent();
     for _ in 0..6 {
@@ -114,7 +114,7 @@ async fn large_ones_make_room_sooner() {
 }
 
 #[tokio::test]
-async fn one_command_alone_takes_no_more_than_all_may() {
+async fn one_command_has_the_same_limit_as_all_together() {
     let boxes = Double::default();
     let agent = boxes.agent();
     for _ in 0..2 {
@@ -126,41 +126,7 @@ async fn one_command_alone_takes_no_more_than_all_may() {
 }
 
 #[tokio::test]
-async fn a_box_without_room_gives_up_the_oldest_for_the_newest() {
-    let boxes = Double::default();
-    let agent = boxes.agent();
-    boxes.world().room = Some(30_000);
-    for _ in 0..3 {
-        long(&boxes, &agent, vec![out(9_000)]).await;
-    }
-    let result = long(&boxes, &agent, vec![out(9_000), err(9_000)]).await;
-    let files = || boxes.world().files.keys().cloned().collect::<Vec<_>>();
-    let expected = ["3.stdout", "4.stderr", "4.stdout"];
-    assert_eq!(
-        files(),
-        expected.map(|name| format!("/tmp/.boxwood/output/{name}"))
-    );
-    assert_eq!(result["stdout_file"], "/tmp/.boxwood/output/4.stdout");
-    assert_eq!(result["stderr_file"], "/tmp/.boxwood/output/4.stderr");
-    assert_eq!(
-        boxes.world().files["/tmp/.boxwood/output/4.stderr"],
-        vec![b'e'; 9_000],
-        "all of it, also of the second try"
-    );
-
-    // What fits nowhere is tried twice and no more, and what it displaced is not missed twice.
-    let result = long(&boxes, &agent, vec![out(40_000)]).await;
-    assert!(!result.contains_key("stdout_file"));
-    assert_eq!(
-        result["notices"],
-        json!(["the whole output could not be kept: there is no room left for the file"])
-    );
-    let result = long(&boxes, &agent, vec![out(9_000)]).await;
-    assert!(result.contains_key("stdout_file"), "{result:?}");
-}
-
-#[tokio::test]
-async fn a_new_agent_goes_on_counting_where_the_box_is() {
+async fn a_new_agent_continues_the_numbers_of_the_box() {
     let boxes = Double::default();
     long(&boxes, &boxes.agent(), vec![out(5_000)]).await;
     let result = long(&boxes, &boxes.agent(), vec![out(6_000)]).await;
@@ -173,10 +139,10 @@ async fn a_new_agent_goes_on_counting_where_the_box_is() {
 }
 
 #[tokio::test]
-async fn a_box_that_cannot_keep_it_still_gives_the_result() {
+async fn a_result_is_returned_if_its_output_cannot_be_saved() {
     let boxes = Double::default();
     let full = failure(ErrorCode::Capacity, "no space is left");
-    boxes.world().failing.insert("write_stream", full);
+    boxes.world().failing.insert("write_file", full);
     let result = long(&boxes, &boxes.agent(), vec![out(9_000)]).await;
     assert_eq!(
         (&result["ok"], &result["stdout_truncated"]),

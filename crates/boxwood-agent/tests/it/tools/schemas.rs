@@ -106,7 +106,7 @@ fn the_fields_are_the_ones_that_platforms_know_and_ours_are_optional() {
 }
 
 #[test]
-fn every_tool_teaches_and_promises() {
+fn every_tool_has_a_description_and_an_output_schema() {
     for tool in tools() {
         assert!(!tool.title.is_empty());
         assert!(tool.description.len() > 80, "{}", tool.name);

@@ -23,7 +23,7 @@ fn session(spec: &SpecRequest) -> &str {
 }
 
 #[tokio::test]
-async fn the_agent_chooses_four_things_and_the_operator_the_rest() {
+async fn the_agent_sets_four_fields_and_the_operator_the_rest() {
     let settings = AgentSettings {
         profile: "offline_readonly".to_owned(),
         image: Some("python:3.13".to_owned()),
@@ -56,7 +56,7 @@ async fn the_agent_chooses_four_things_and_the_operator_the_rest() {
 }
 
 #[tokio::test]
-async fn what_is_not_said_is_left_to_the_runtime() {
+async fn omitted_arguments_are_left_to_the_runtime() {
     let settings = AgentSettings::default();
     let spec = spec_of(settings, json!({"command": "true"}), json!({})).await;
     assert_eq!(spec.workdir.as_deref(), Some("/workspace"));
@@ -73,7 +73,7 @@ async fn what_is_not_said_is_left_to_the_runtime() {
 }
 
 #[tokio::test]
-async fn an_agent_cannot_ask_for_more_than_it_may_set() {
+async fn an_agent_cannot_set_other_fields_of_the_box() {
     let boxes = Double::default();
     let agent = boxes.agent();
     for field in [
@@ -122,7 +122,7 @@ async fn a_session_is_named_by_the_forced_template_then_the_pipelines_then_the_u
 }
 
 #[tokio::test]
-async fn a_pipelines_broken_template_is_told_and_remembered() {
+async fn an_invalid_template_of_a_pipeline_is_reported_and_recorded() {
     let boxes = Double::default();
     let agent = boxes.agent();
     let query = json!({
@@ -141,7 +141,7 @@ async fn a_pipelines_broken_template_is_told_and_remembered() {
 }
 
 #[tokio::test]
-async fn a_broken_template_is_remembered_once_and_told_each_time() {
+async fn an_invalid_template_is_recorded_once_and_reported_in_every_call() {
     let agent = Double::default().agent();
     let broken = ["{launcher_id", "{a.b}", " {launcher_id "];
     for template in broken.iter().cycle().take(9) {

@@ -1,13 +1,13 @@
 //! `boxwood image import`: an image from a directory or an archive.
 
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use boxwood_api::{ImageInfo, ImageName};
 use boxwood_client::Client;
-use tokio::io::AsyncRead;
-use tokio_util::io::InspectReader;
+use tokio::io::{AsyncRead, DuplexStream};
+use tokio_util::io::{InspectReader, SyncIoBridge};
 
-use super::archive_stream::archive_stream;
 use super::{image_name, pack};
 use crate::failure::{Failure, Outcome};
 use crate::flags::size_text;
@@ -23,6 +23,9 @@ Examples:
   sudo boxwood image import /srv/rootfs tools   Import files that only root may read
 
 An existing image of that name is replaced; running boxes keep the old one.";
+
+/// Size of the buffer between the packing thread and the upload.
+const PIPE_BYTES: usize = 256 * 1024;
 
 /// Create an image from a directory or a tar archive
 ///
@@ -70,13 +73,36 @@ async fn send(
         let archive = counted(tokio::fs::File::open(source).await.map_err(failed)?);
         return Ok(client.import_image(name, backend, archive).await?);
     }
-    let directory = source.to_owned();
-    let (archive, packing) = archive_stream(move |out| pack::pack(&directory, out));
-    let sent = client.import_image(name, backend, counted(archive)).await;
-    match packing.await {
-        // The reason why the archive is incomplete, rather than the failed upload that results from it.
-        Ok(Err(error)) if !error.is_unread() => Err(error.into()),
-        _ => Ok(sent?),
+    let (archive, out) = tokio::io::duplex(PIPE_BYTES);
+    let upload = async {
+        let uploaded = client.import_image(name, backend, counted(archive)).await;
+        uploaded.map_err(Failure::from)
+    };
+    // The upload is cancelled if the directory cannot be packed.
+    let (info, ()) = tokio::try_join!(upload, packed(source, out))?;
+    Ok(info)
+}
+
+/// Writes the directory as an archive.
+async fn packed(directory: &Path, out: DuplexStream) -> Outcome<()> {
+    let directory = directory.to_owned();
+    let mut out = SyncIoBridge::new(out);
+    let packing = tokio::task::spawn_blocking(move || {
+        let mut buffered = BufWriter::with_capacity(PIPE_BYTES, &mut out);
+        let outcome = pack::pack(&directory, &mut buffered);
+        drop(buffered);
+        (outcome, out)
+    });
+    let (outcome, out) = packing.await.map_err(Failure::internal)?;
+    match outcome {
+        Ok(()) => Ok(()),
+        // The upload has ended; its response tells why.
+        Err(error) if error.is_unread() => Ok(()),
+        Err(error) => {
+            // Not closed: an archive that ends early could be taken for a complete one.
+            std::mem::forget(out);
+            Err(error.into())
+        }
     }
 }
 
@@ -113,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_lends_its_name() {
+    fn the_name_of_an_image_comes_from_its_archive() {
         let name = |source: &str| name_of(Path::new(source)).ok().map(String::from);
         for source in [
             "rootfs",

@@ -1,6 +1,5 @@
 //! `boxwood image`: the images that boxes start from.
 
-mod archive_stream;
 mod import;
 mod pack;
 

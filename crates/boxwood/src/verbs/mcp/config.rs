@@ -4,7 +4,7 @@ use boxwood_api::McpServerName;
 use boxwood_client::Client;
 use boxwood_mcp::client_config;
 
-use super::{refused, server_name};
+use super::refused;
 use crate::daemon;
 use crate::failure::{Failure, Outcome};
 use crate::flags::ClientKind;
@@ -27,7 +27,7 @@ says where the client gets a token. Otherwise the client starts `boxwood mcp pro
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     /// Names of the servers [default: all enabled ones]
-    #[arg(value_name = "NAME", value_parser = server_name)]
+    #[arg(value_name = "NAME")]
     names: Vec<McpServerName>,
 
     /// The client

@@ -3,9 +3,9 @@
 use boxwood_api::{EditMcpServerRequest, ErrorCode, McpServerInfo, McpServerName, McpStatus};
 use boxwood_client::{Client, ClientError, McpTest};
 
-use super::progress::{Waiting, follow_once, print, settle};
+use super::progress::{Wait, follow_once, print, settle};
+use super::refused;
 use super::spec_flags::SpecFlags;
-use super::{refused, server_name};
 use crate::failure::{EXIT_ERROR, Failure, Outcome};
 use crate::output::Output;
 use crate::verbs::deletions::Deletions;
@@ -28,7 +28,6 @@ To add all servers of an existing configuration, use `boxwood mcp import`.";
 #[command(after_help = ADD_EXAMPLES, override_usage = "boxwood mcp add [OPTIONS] <NAME> -- <COMMAND>...")]
 pub(super) struct Add {
     /// Name of the new server
-    #[arg(value_parser = server_name)]
     name: McpServerName,
 
     /// Replace an existing server of that name
@@ -58,12 +57,12 @@ pub(super) async fn add(args: &Add, client: &Client, output: Output) -> Outcome<
         let hint = is_taken.then(|| "`--replace` replaces it".to_owned());
         refused(error).maybe_hint(hint)
     })?;
-    let waiting = if args.disabled {
-        Waiting::Never
+    let wait = if args.disabled {
+        Wait::NEVER
     } else {
-        args.wait.waiting()
+        args.wait
     };
-    settle(client, vec![added], waiting, output).await
+    settle(client, vec![added], wait, output).await
 }
 
 const TEST_EXAMPLES: &str = "\
@@ -82,7 +81,7 @@ Examples:
 #[command(after_help = TEST_EXAMPLES, override_usage = "boxwood mcp test [OPTIONS] -- <COMMAND>...\n       boxwood mcp test <NAME>")]
 pub(super) struct Test {
     /// Name of a stored server
-    #[arg(value_parser = server_name, conflicts_with = "SpecFlags")]
+    #[arg(conflicts_with = "SpecFlags")]
     name: Option<McpServerName>,
 
     #[command(flatten)]
@@ -115,36 +114,14 @@ pub(super) async fn test(args: &Test, client: &Client, output: Output) -> Outcom
 }
 
 #[derive(Debug, clap::Args)]
-struct Names {
+pub(super) struct Names {
     /// Names of the servers
-    #[arg(value_name = "NAME", value_parser = server_name, required = true)]
+    #[arg(value_name = "NAME", required = true)]
     names: Vec<McpServerName>,
 }
 
+// For `start` and `enable`; their help is at the variants.
 #[derive(Debug, clap::Args)]
-pub(super) struct Wait {
-    /// Do not wait until the servers are connected
-    #[arg(long)]
-    no_wait: bool,
-}
-
-impl Wait {
-    pub(super) fn waiting(&self) -> Waiting {
-        if self.no_wait {
-            Waiting::Never
-        } else {
-            Waiting::UntilSettled
-        }
-    }
-}
-
-/// Start servers that are stopped or have failed
-///
-/// Shows the progress until they are connected.
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  boxwood mcp start time\n  boxwood mcp start time git --no-wait"
-)]
 pub(super) struct Start {
     #[command(flatten)]
     names: Names,
@@ -172,36 +149,6 @@ pub(super) struct Restart {
     wait: Wait,
 }
 
-/// Stop servers
-///
-/// Calls do not start a stopped server. It is started by `boxwood mcp start`, and by the next start of the
-/// daemon unless it is disabled.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  boxwood mcp stop time")]
-pub(super) struct Stop {
-    #[command(flatten)]
-    names: Names,
-}
-
-/// Enable servers and start them, now and whenever the daemon starts
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  boxwood mcp enable time")]
-pub(super) struct Enable {
-    #[command(flatten)]
-    names: Names,
-
-    #[command(flatten)]
-    wait: Wait,
-}
-
-/// Stop servers and do not start them any more
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  boxwood mcp disable time")]
-pub(super) struct Disable {
-    #[command(flatten)]
-    names: Names,
-}
-
 /// Remove servers, with their boxes and secrets
 #[derive(Debug, clap::Args)]
 #[command(
@@ -218,30 +165,30 @@ pub(super) struct Rm {
 
 pub(super) async fn start(args: &Start, client: &Client, output: Output) -> Outcome<u8> {
     let start = async |name: &McpServerName| client.start_mcp_server(name).await;
-    each(&args.names, client, args.wait.waiting(), output, start).await
+    each(&args.names, client, args.wait, output, start).await
 }
 
 pub(super) async fn restart(args: &Restart, client: &Client, output: Output) -> Outcome<u8> {
     let restart =
         async |name: &McpServerName| client.restart_mcp_server(name, args.reinstall).await;
-    each(&args.names, client, args.wait.waiting(), output, restart).await
+    each(&args.names, client, args.wait, output, restart).await
 }
 
-pub(super) async fn stop(args: &Stop, client: &Client, output: Output) -> Outcome<u8> {
+pub(super) async fn stop(args: &Names, client: &Client, output: Output) -> Outcome<u8> {
     let stop = async |name: &McpServerName| client.stop_mcp_server(name).await;
-    each(&args.names, client, Waiting::Never, output, stop).await
+    each(args, client, Wait::NEVER, output, stop).await
 }
 
-pub(super) async fn enable(args: &Enable, client: &Client, output: Output) -> Outcome<u8> {
+pub(super) async fn enable(args: &Start, client: &Client, output: Output) -> Outcome<u8> {
     let edit = set_enabled(true);
     let enable = async |name: &McpServerName| client.edit_mcp_server(name, &edit).await;
-    each(&args.names, client, args.wait.waiting(), output, enable).await
+    each(&args.names, client, args.wait, output, enable).await
 }
 
-pub(super) async fn disable(args: &Disable, client: &Client, output: Output) -> Outcome<u8> {
+pub(super) async fn disable(args: &Names, client: &Client, output: Output) -> Outcome<u8> {
     let edit = set_enabled(false);
     let disable = async |name: &McpServerName| client.edit_mcp_server(name, &edit).await;
-    each(&args.names, client, Waiting::Never, output, disable).await
+    each(args, client, Wait::NEVER, output, disable).await
 }
 
 fn set_enabled(enabled: bool) -> EditMcpServerRequest {
@@ -255,7 +202,7 @@ fn set_enabled(enabled: bool) -> EditMcpServerRequest {
 async fn each(
     names: &Names,
     client: &Client,
-    waiting: Waiting,
+    wait: Wait,
     output: Output,
     action: impl AsyncFn(&McpServerName) -> Result<McpServerInfo, ClientError>,
 ) -> Outcome<u8> {
@@ -271,12 +218,10 @@ async fn each(
     }
     let mut code = 0;
     if !servers.is_empty() {
-        let settled = settle(client, servers, waiting, output).await?;
-        // Without waiting, only the state right after the request is known.
-        if waiting == Waiting::UntilSettled {
-            code = settled;
-        }
+        code = settle(client, servers, wait, output).await?;
     }
+    // Without waiting, only the state right after the request is known.
+    let code = if wait.no_wait { 0 } else { code };
     failure.map_or(Ok(code), Err)
 }
 

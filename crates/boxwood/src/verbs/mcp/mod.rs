@@ -9,7 +9,7 @@ mod spec_flags;
 mod tools;
 mod view;
 
-use boxwood_api::{ErrorCode, McpServerName};
+use boxwood_api::ErrorCode;
 use boxwood_client::{Client, ClientError};
 
 use crate::failure::{Failure, Outcome};
@@ -48,11 +48,26 @@ enum Action {
     Tools(tools::Tools),
     Call(tools::Call),
     Test(Box<lifecycle::Test>),
+    /// Start servers that are stopped or have failed
+    ///
+    /// Shows the progress until they are connected.
+    #[command(
+        after_help = "Examples:\n  boxwood mcp start time\n  boxwood mcp start time git --no-wait"
+    )]
     Start(lifecycle::Start),
     Restart(lifecycle::Restart),
-    Stop(lifecycle::Stop),
-    Enable(lifecycle::Enable),
-    Disable(lifecycle::Disable),
+    /// Stop servers
+    ///
+    /// Calls do not start a stopped server. It is started by `boxwood mcp start`, and by the next start of the
+    /// daemon unless it is disabled.
+    #[command(after_help = "Examples:\n  boxwood mcp stop time")]
+    Stop(lifecycle::Names),
+    /// Enable servers and start them, now and whenever the daemon starts
+    #[command(after_help = "Examples:\n  boxwood mcp enable time")]
+    Enable(lifecycle::Start),
+    /// Stop servers and do not start them any more
+    #[command(after_help = "Examples:\n  boxwood mcp disable time")]
+    Disable(lifecycle::Names),
     Rm(lifecycle::Rm),
     Proxy(proxy::Args),
     Config(config::Args),
@@ -83,11 +98,6 @@ pub(crate) async fn main(
         Action::Proxy(args) => proxy::main(args, client).await,
         Action::Config(args) => config::main(args, client, url).await,
     }
-}
-
-/// A server's name as an argument.
-fn server_name(text: &str) -> Result<McpServerName, String> {
-    McpServerName::new(text).map_err(|error| error.to_string())
 }
 
 /// Adds a hint that names a command.

@@ -22,20 +22,14 @@ const KEPT_LINES: usize = 20;
 /// Updates to be printed. A full queue stops the readers of the progress streams.
 const QUEUE: usize = 256;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waiting {
-    Never,
-    UntilSettled,
-}
-
 /// Shows the progress of the servers and then their status. Returns 1 if one of them has failed.
 pub(super) async fn settle(
     client: &Client,
     mut servers: Vec<McpServerInfo>,
-    waiting: Waiting,
+    wait: Wait,
     output: Output,
 ) -> Outcome<u8> {
-    let code = wait(client, &mut servers, waiting, output).await?;
+    let code = wait.for_status(client, &mut servers, output).await?;
     if output.is_json() {
         Output::json_of_all(&servers)?;
     } else {
@@ -46,22 +40,33 @@ pub(super) async fn settle(
     Ok(code)
 }
 
-/// Updates the servers to their final status. Returns 1 if one of them has failed.
-pub(super) async fn wait(
-    client: &Client,
-    servers: &mut [McpServerInfo],
-    waiting: Waiting,
-    output: Output,
-) -> Outcome<u8> {
-    if waiting == Waiting::UntilSettled {
-        follow(client, servers, output).await?;
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Wait {
+    /// Do not wait until the servers are connected
+    #[arg(long)]
+    pub(super) no_wait: bool,
+}
+
+impl Wait {
+    pub(super) const NEVER: Self = Self { no_wait: true };
+
+    /// Updates the servers to their final status. Returns 1 if one of them has failed.
+    pub(super) async fn for_status(
+        self,
+        client: &Client,
+        servers: &mut [McpServerInfo],
+        output: Output,
+    ) -> Outcome<u8> {
+        if !self.no_wait {
+            follow(client, servers, output).await?;
+        }
+        let mut statuses = servers.iter().map(|server| server.runtime.status);
+        Ok(if statuses.any(|status| status == McpStatus::Error) {
+            EXIT_ERROR
+        } else {
+            0
+        })
     }
-    let mut statuses = servers.iter().map(|server| server.runtime.status);
-    Ok(if statuses.any(|status| status == McpStatus::Error) {
-        EXIT_ERROR
-    } else {
-        0
-    })
 }
 
 async fn follow(client: &Client, servers: &mut [McpServerInfo], output: Output) -> Outcome<()> {

@@ -7,7 +7,7 @@ use boxwood_api::{
 };
 
 use crate::failure::{Failure, Outcome};
-use crate::flags::{EnvVar, Mebibytes, cpus, duration, env_map, whole_seconds};
+use crate::flags::{Assignment, Mebibytes, assignments, cpus, duration, whole_seconds};
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
@@ -16,7 +16,7 @@ pub(super) struct SpecFlags {
     ///
     /// Values are stored separately and never shown.
     #[arg(short = 'e', long = "env", value_name = "KEY[=VALUE]")]
-    env: Vec<EnvVar>,
+    env: Vec<Assignment>,
 
     /// Working directory on the host
     #[arg(long, value_name = "DIR")]
@@ -62,7 +62,7 @@ pub(super) struct SpecFlags {
     ///
     /// These values are visible, so do not use them for secrets. `--env` takes precedence.
     #[arg(long, value_name = "KEY=VALUE", value_parser = shown_variable, help_heading = "Box")]
-    box_env: Vec<EnvVar>,
+    box_env: Vec<Assignment>,
 
     /// Profile with defaults and limits (see `boxwood profiles`)
     #[arg(long, value_name = "NAME", help_heading = "Box")]
@@ -108,7 +108,7 @@ impl SpecFlags {
             name,
             command: command.clone(),
             args: args.to_vec(),
-            env: env_map(&self.env),
+            env: assignments(&self.env),
             cwd: self.cwd.as_deref().map(absolute).transpose()?,
             enabled,
             settings: McpBoxSettings {
@@ -126,7 +126,7 @@ impl SpecFlags {
                     (false, true) => MountMode::Rw,
                     (false, false) => MountMode::Ro,
                 },
-                env: env_map(&self.box_env),
+                env: assignments(&self.box_env),
                 startup_timeout_sec: self
                     .startup_timeout
                     .map_or(defaults.startup_timeout_sec, whole_seconds),
@@ -146,7 +146,7 @@ impl SpecFlags {
 }
 
 /// The value is never taken from the environment, which may hold secrets.
-fn shown_variable(text: &str) -> Result<EnvVar, String> {
+fn shown_variable(text: &str) -> Result<Assignment, String> {
     if !text.contains('=') {
         return Err(format!("`{text}` has no value; write `{text}=VALUE`"));
     }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_the_defaults_of_the_api() {
+    fn omitted_flags_have_the_defaults_of_the_api() {
         let plain: McpServerSpec = serde_json::from_value(serde_json::json!({
             "name": "time", "command": "uvx", "args": ["mcp-server-time", "-v"],
         }))
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_can_do_without_a_directory() {
+    fn a_server_can_run_without_a_host_directory() {
         let settings = spec(&["--no-host-path", "--", "ls", "/srv"]).settings;
         assert_eq!(settings.host_path_mode, MountMode::None);
         assert_eq!(settings.host_path, None);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_not_taken_from_the_environment() {
+    fn visible_variables_are_not_taken_from_the_environment() {
         assert!(std::env::var_os("PATH").is_some());
         assert!(Line::try_parse_from(["x", "--box-env", "PATH", "--", "ls"]).is_err());
         assert!(Line::try_parse_from(["x", "--box-env", "=v", "--", "ls"]).is_err());

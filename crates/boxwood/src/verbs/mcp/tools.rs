@@ -6,7 +6,7 @@ use boxwood_api::{CallMcpToolRequest, McpServerName, McpStatus, McpToolInfo};
 use boxwood_client::Client;
 use serde_json::{Map, Value};
 
-use super::{refused, server_name};
+use super::refused;
 use crate::failure::{EXIT_ERROR, Failure, Outcome};
 use crate::input;
 use crate::output::printable::{printable, printable_line};
@@ -34,7 +34,6 @@ const MAX_BYTES: u64 = 64 << 20;
 #[command(after_help = CALL_EXAMPLES)]
 pub(super) struct Call {
     /// Name of the server
-    #[arg(value_parser = server_name)]
     name: McpServerName,
 
     /// Name of the tool; `boxwood mcp tools NAME` lists them
@@ -176,7 +175,6 @@ Examples:
 #[command(after_help = TOOLS_EXAMPLES)]
 pub(super) struct Tools {
     /// Name of the server
-    #[arg(value_parser = server_name)]
     name: McpServerName,
 
     /// Print only names, one per line
@@ -248,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_what_the_schema_says() {
+    fn values_have_the_types_of_the_schema() {
         check("text=1.10", &json!("1.10"));
         check("text=true", &json!("true"));
         check("text={\"a\": 1}", &json!("{\"a\": 1}"));
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_argument_is_refused() {
+    fn invalid_arguments_are_refused() {
         for wrong in ["a", "=b", ""] {
             assert!(read_pairs(&[wrong.to_owned()], None).is_err(), "{wrong}");
         }

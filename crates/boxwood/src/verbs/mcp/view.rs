@@ -1,19 +1,18 @@
 //! `boxwood mcp ls`, `status` and `logs`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use boxwood_api::{McpLogs, McpServerInfo, McpServerName, McpStatus, McpStep};
 use boxwood_client::Client;
 use serde_json::Value;
 
-use super::{refused, server_name};
+use super::refused;
 use crate::failure::Outcome;
 use crate::flags::{command_line, duration_text};
 use crate::output::printable::{ellipsized, printable_line};
 use crate::output::table::{Cell, Table, Tone};
 use crate::output::{Output, ago, wire_word};
-use crate::verbs::processes::logs::news;
+use crate::verbs::processes::logs::{POLL_INTERVAL, news};
 
 const LS_EXAMPLES: &str = "\
 Examples:
@@ -103,7 +102,6 @@ Examples:
 #[command(after_help = STATUS_EXAMPLES)]
 pub(super) struct Status {
     /// Name of the server
-    #[arg(value_parser = server_name)]
     name: McpServerName,
 }
 
@@ -224,9 +222,6 @@ Examples:
   boxwood mcp logs time --protocol      List its messages
   boxwood mcp logs time -o json         {\"stderr\": …, \"install\": …, \"protocol\": […]}";
 
-/// How often `-f` polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
-
 /// Show the recent output of a server
 ///
 /// Messages are listed by method, id and length; their content is not stored.
@@ -235,7 +230,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Logs {
     /// Name of the server
-    #[arg(value_parser = server_name)]
     name: McpServerName,
 
     /// Continue with new output until interrupted
@@ -341,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_note_says_where_it_stands() {
+    fn the_note_shows_the_phase_or_the_error() {
         assert_eq!(note(&server(json!({}))), "");
         let failed = json!({
             "status": "error", "error_phase": "dep_install", "error_message": "no such package\nmore",
@@ -355,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_to_know_stands_in_one_table() {
+    fn all_details_of_a_server_are_in_one_table() {
         let server = server(json!({
             "status": "error", "error_phase": "mcp_init", "error_message": "it did not answer\nand ended",
             "hint": "look at its log", "retry_count": 3, "tool_count": 0,
@@ -376,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_say_how_long_they_took() {
+    fn steps_are_shown_with_their_duration() {
         let step = |phase: &str, end: Option<&str>| {
             serde_json::from_value::<McpStep>(json!({
                 "phase": phase, "started_at": "2026-01-01T00:00:00Z", "ended_at": end, "detail": "x",

@@ -4,12 +4,10 @@ use boxwood_api::{ProcessId, SessionId};
 use boxwood_client::{AttachedEvent, AttachedReceiver, AttachedSender, Client, Since};
 use bytes::Bytes;
 
-use super::process_id;
 use crate::failure::{Failure, Outcome};
 use crate::interactive::interrupts::Interrupts;
 use crate::interactive::stdin::StdinReader;
 use crate::output::Output;
-use crate::verbs::sessions::session_id;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,11 +27,10 @@ daemon is restarted; no output is lost or repeated.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name of the session
-    #[arg(value_parser = session_id)]
     session: SessionId,
 
     /// Name of the process
-    #[arg(default_value = "default", value_parser = process_id)]
+    #[arg(default_value = "default")]
     process: ProcessId,
 
     /// Do not pass stdin to the process
@@ -113,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beginning_is_an_offset_or_now() {
+    fn the_start_is_an_offset_or_now() {
         assert_eq!(since("now"), Ok(Since::Now));
         assert_eq!(since("0"), Ok(Since::Offset(0)));
         assert_eq!(since("18446744073709551615"), Ok(Since::Offset(u64::MAX)));

@@ -6,10 +6,8 @@ use std::time::Duration;
 use boxwood_api::{ProcessId, ProcessLogs, ProcessStatus, SessionId};
 use boxwood_client::{Client, ClientError};
 
-use super::process_id;
 use crate::failure::Outcome;
 use crate::output::Output;
-use crate::verbs::sessions::session_id;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,7 +17,7 @@ Examples:
   boxwood logs tools web -o json        {\"stdout\": …, \"stderr\": …}";
 
 /// How often `-f` polls.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
+pub(in crate::verbs) const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Show the recent output of a managed process
 ///
@@ -28,11 +26,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name of the session
-    #[arg(value_parser = session_id)]
     session: SessionId,
 
     /// Name of the process
-    #[arg(default_value = "default", value_parser = process_id)]
+    #[arg(default_value = "default")]
     process: ProcessId,
 
     /// Continue with new output until the process exits
@@ -98,35 +95,10 @@ fn print(logs: &ProcessLogs) -> Outcome<()> {
 /// The part of `now` that is not in `before`. The daemon keeps a window of the last bytes, so `now` is
 /// the end of `before` and then new output.
 pub(in crate::verbs) fn news<'a>(before: &str, now: &'a str) -> &'a str {
-    &now[overlap(before.as_bytes(), now.as_bytes())..]
-}
-
-/// The length of the longest end of `before` that `now` begins with, by the algorithm of Knuth, Morris and Pratt:
-/// repetitive logs must not cost the square of their length.
-fn overlap(before: &[u8], now: &[u8]) -> usize {
-    let mut borders = vec![0; now.len()];
-    let mut length = 0;
-    for at in 1..now.len() {
-        while length > 0 && now[at] != now[length] {
-            length = borders[length - 1];
-        }
-        length += usize::from(now[at] == now[length]);
-        borders[at] = length;
-    }
-    let mut length = 0;
-    for (at, byte) in before.iter().enumerate() {
-        while length > 0 && (length == now.len() || *byte != now[length]) {
-            length = borders[length - 1];
-        }
-        if now.get(length) == Some(byte) {
-            length += 1;
-        }
-        // `now` matches completely but `before` continues; only a match at its end counts.
-        if length == now.len() && length > 0 && at + 1 < before.len() {
-            length = borders[length - 1];
-        }
-    }
-    length
+    let mut starts = before.char_indices().map(|(start, _)| start);
+    starts
+        .find_map(|start| now.strip_prefix(&before[start..]))
+        .unwrap_or(now)
 }
 
 #[cfg(test)]
@@ -139,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_twice_when_the_window_moves() {
+    fn no_log_line_is_shown_twice_when_the_window_moves() {
         check("", "abc", "abc");
         check("abc", "abc", "");
         check("abc", "abcd", "d");

@@ -11,14 +11,9 @@ use boxwood_api::{
 use boxwood_client::Client;
 
 use super::deletions::Deletions;
-use super::sessions::session_id;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{BoxFlags, EnvVar, env_map};
+use crate::flags::{Assignment, BoxFlags, assignments};
 use crate::output::Output;
-
-pub(super) fn process_id(text: &str) -> Result<ProcessId, String> {
-    ProcessId::new(text).map_err(|error| error.to_string())
-}
 
 const START_EXAMPLES: &str = "\
 Examples:
@@ -36,16 +31,15 @@ Examples:
 #[command(after_help = START_EXAMPLES)]
 pub(crate) struct Start {
     /// Name of the session
-    #[arg(value_parser = session_id)]
     session: SessionId,
 
     /// Name of the process within its session
-    #[arg(long, value_name = "ID", default_value = "default", value_parser = process_id)]
+    #[arg(long, value_name = "ID", default_value = "default")]
     id: ProcessId,
 
     /// Set an environment variable; repeatable. `-e KEY` passes the value of your own environment
     #[arg(short = 'e', long = "env", value_name = "KEY[=VALUE]")]
-    env: Vec<EnvVar>,
+    env: Vec<Assignment>,
 
     /// Working directory
     #[arg(short = 'w', long, value_name = "DIR", default_value = DEFAULT_MOUNT_PATH)]
@@ -67,7 +61,7 @@ pub(crate) async fn start(args: &Start, client: &Client, output: Output) -> Outc
         process_id: args.id.clone(),
         command: command.clone(),
         args: rest.to_vec(),
-        env: env_map(&args.env),
+        env: assignments(&args.env),
         cwd: args.workdir.clone(),
     };
     let mut request = SpecRequest::default();
@@ -96,11 +90,9 @@ Examples:
 #[command(after_help = STOP_EXAMPLES)]
 pub(crate) struct Stop {
     /// Name of the session
-    #[arg(value_parser = session_id)]
     session: SessionId,
 
     /// Name of the process [default: all running ones]
-    #[arg(value_parser = process_id)]
     process: Option<ProcessId>,
 }
 
@@ -140,11 +132,10 @@ pub(crate) struct Kill {
     signal: Signal,
 
     /// Name of the session
-    #[arg(value_parser = session_id)]
     session: SessionId,
 
     /// Name of the process
-    #[arg(default_value = "default", value_parser = process_id)]
+    #[arg(default_value = "default")]
     process: ProcessId,
 
     /// Kill the command with this number, and its children

@@ -7,7 +7,7 @@ use crate::failure::Outcome;
 use crate::flags::command_line;
 use crate::output::table::{Cell, Table, Tone};
 use crate::output::{Output, ago, reason, yes_no};
-use crate::verbs::sessions::{self, session_id};
+use crate::verbs::sessions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,7 +22,6 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name of the session
-    #[arg(value_parser = session_id)]
     session: Option<SessionId>,
 
     /// List only commands, including recently finished ones

@@ -5,7 +5,6 @@ use std::path::Path;
 use boxwood_api::{SessionId, SpecRequest};
 use boxwood_client::{Client, LiveRequest};
 
-use super::session_id;
 use crate::failure::{Failure, Outcome};
 use crate::flags::{BoxFlags, CommandFlags, command_line};
 use crate::input;
@@ -36,7 +35,6 @@ Exit codes: the command's own, 128+n if signal n ended it; 124 timeout; 125 Boxw
 #[command(after_help = EXEC_EXAMPLES)]
 pub(crate) struct Exec {
     /// Name of the session
-    #[arg(value_parser = session_id)]
     session: SessionId,
 
     /// Pass stdin to the command
@@ -134,7 +132,6 @@ Leave with `exit` or Ctrl-D.";
 #[command(after_help = SH_EXAMPLES)]
 pub(crate) struct Sh {
     /// Name of the session
-    #[arg(value_parser = session_id)]
     session: SessionId,
 
     /// Program to run instead of a shell

@@ -5,11 +5,10 @@ use boxwood_api::{
 };
 use boxwood_client::Client;
 
-use super::session_id;
 use crate::failure::Outcome;
 use crate::output::table::{Cell, Table, Tone};
 use crate::output::{Output, time, wire_word, yes_no};
-use crate::verbs::processes::{process_id, ps};
+use crate::verbs::processes::ps;
 use crate::verbs::system::root;
 
 const EXAMPLES: &str = "\
@@ -27,11 +26,9 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Name of the session
-    #[arg(value_parser = session_id)]
     session: SessionId,
 
     /// Name of a managed process
-    #[arg(value_parser = process_id)]
     process: Option<ProcessId>,
 
     /// Number of a command, as shown by `boxwood ps --execs`

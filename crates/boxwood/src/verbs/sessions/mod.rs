@@ -14,10 +14,6 @@ use crate::flags::BoxFlags;
 use crate::output::table::{Cell, Table, Tone};
 use crate::output::{Output, ago, wire_word};
 
-pub(crate) fn session_id(text: &str) -> Result<SessionId, String> {
-    SessionId::new(text).map_err(|error| error.to_string())
-}
-
 const CREATE_EXAMPLES: &str = "\
 Examples:
   boxwood create build --memory 2g --network
@@ -31,7 +27,6 @@ Examples:
 #[command(after_help = CREATE_EXAMPLES)]
 pub(crate) struct Create {
     /// Name of the session
-    #[arg(value_parser = session_id)]
     session: SessionId,
 
     /// Keep the session when it is idle
@@ -139,7 +134,7 @@ Examples:
 #[command(after_help = RM_EXAMPLES)]
 pub(crate) struct Rm {
     /// Names of the sessions
-    #[arg(value_name = "SESSION", value_parser = session_id, required_unless_present = "all")]
+    #[arg(value_name = "SESSION", required_unless_present = "all")]
     sessions: Vec<SessionId>,
 
     /// Remove all sessions of the daemon

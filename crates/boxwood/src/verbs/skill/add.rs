@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_is_called_what_the_person_calls_it() {
+    fn an_archive_is_named_like_the_path_on_the_command_line() {
         let dir = tempfile::tempdir().unwrap();
         let skill = dir.path().join("pdf.tools");
         std::fs::create_dir(&skill).unwrap();

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_editor_sees_the_files_own_name_and_never_a_path() {
+    fn the_local_copy_has_the_files_name_without_directories() {
         assert_eq!(copy_name("SKILL.md"), "SKILL.md");
         assert_eq!(copy_name("scripts/fill.py"), "fill.py");
         assert_eq!(copy_name("../.."), "file");

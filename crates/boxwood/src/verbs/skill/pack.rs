@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use crate::copy::Progress;
+use crate::copy::{Progress, entries};
 use crate::failure::{Failure, Outcome};
 use crate::flags::size_text;
 
@@ -70,39 +70,17 @@ impl Packing<'_> {
     fn tree(&mut self, from: PathBuf, to: String) -> Outcome<()> {
         let mut pending = vec![(from, to)];
         while let Some((from, to)) = pending.pop() {
-            let unreadable = |error| Failure::unreadable(&from, error);
-            let mut entries = fs::read_dir(&from)
-                .map_err(unreadable)?
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(unreadable)?;
-            // Sorted, so that the archive is reproducible.
-            entries.sort_by_key(fs::DirEntry::file_name);
             let options = SimpleFileOptions::default().unix_permissions(0o755);
             self.zip
                 .add_directory(format!("{to}/"), options)
                 .map_err(unpackable)?;
-            for entry in entries {
-                let path = entry.path();
-                let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
-                    self.skip(&path, "its name is not UTF-8");
-                    continue;
-                };
-                // Of the entry itself: a link in the tree is not followed.
-                let metadata = entry
-                    .metadata()
-                    .map_err(|error| Failure::unreadable(&path, error))?;
+            for (name, path, metadata) in entries(&from, self.progress)? {
                 let to = format!("{to}/{name}");
-                if metadata.is_dir() {
-                    // The history is not part of the skill, and often larger.
-                    if name != ".git" {
-                        pending.push((path, to));
-                    }
-                } else if metadata.is_file() {
+                if metadata.is_file() {
                     self.file(&path, to, &metadata)?;
-                } else if metadata.is_symlink() {
-                    self.skip(&path, "it is a symbolic link");
-                } else {
-                    self.skip(&path, "it is not a regular file");
+                } else if name != ".git" {
+                    // The history is not part of the skill, and often larger.
+                    pending.push((path, to));
                 }
             }
         }
@@ -138,10 +116,6 @@ impl Packing<'_> {
         }
         self.progress.file_done();
         Ok(())
-    }
-
-    fn skip(&self, path: &Path, why: &str) {
-        self.progress.skip(&path.to_string_lossy(), why);
     }
 }
 

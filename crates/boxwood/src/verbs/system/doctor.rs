@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fix_is_a_command_to_copy() {
+    fn a_fix_is_printed_on_its_own_line() {
         let report = DoctorReport::new(
             "native",
             vec![
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fatal_finding_is_the_last_word() {
+    fn a_fatal_finding_is_in_the_last_line() {
         let report = DoctorReport::new("native", vec![finding("x", FindingState::Fatal, None)]);
         assert!(!report.usable);
         assert_eq!(

@@ -9,7 +9,6 @@ use boxwood_client::Client;
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use super::sessions::session_id;
 use crate::cli::Cli;
 use crate::failure::Outcome;
 use crate::output::printable::printable;
@@ -85,7 +84,7 @@ Examples:
 #[command(after_help = EVENTS_EXAMPLES)]
 pub(crate) struct Events {
     /// Show only events of this session
-    #[arg(long, value_name = "SESSION", value_parser = session_id)]
+    #[arg(long, value_name = "SESSION")]
     session: Option<SessionId>,
 }
 

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_never_written_down() {
+    fn messages_are_never_logged() {
         for filter in ["trace", "tungstenite=trace", ""] {
             let text = log_filter(filter).expect("a filter").to_string();
             assert!(text.contains("tungstenite=warn"), "{text}");

@@ -58,7 +58,7 @@ async fn survives(test: &str, meddle: impl Fn(&Engine, &str)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_removed_by_somebody_else_is_a_box_that_is_gone() {
+async fn a_container_that_is_removed_from_outside_is_reported_as_a_lost_box() {
     survives("removed", |engine, container| {
         engine.run(&["rm", "--force", container]);
     })
@@ -66,7 +66,7 @@ async fn a_container_removed_by_somebody_else_is_a_box_that_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_killed_by_somebody_else_is_a_box_that_is_gone() {
+async fn a_container_that_is_killed_from_outside_is_reported_as_a_lost_box() {
     survives("killed", |engine, container| {
         engine.run(&["kill", container]);
     })
@@ -74,7 +74,7 @@ async fn a_container_killed_by_somebody_else_is_a_box_that_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_init_killed_by_somebody_else_is_a_box_that_is_gone() {
+async fn an_init_that_is_killed_from_outside_is_reported_as_a_lost_box() {
     survives("init", |engine, container| {
         let init = Pid::from_raw(engine.init_of(container)).expect("a pid");
         kill_process(init, Signal::KILL).expect("it is killed");

@@ -87,7 +87,7 @@ async fn a_missing_image_is_pulled_with_news_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_nobody_has_is_a_clear_answer() {
+async fn an_image_that_does_not_exist_is_reported_by_name() {
     let engine = Engine::chosen();
     let daemon = Daemon::start(&pulling(&engine)).await;
     let registry = variable("BOXWOOD_TEST_REGISTRY");
@@ -98,7 +98,7 @@ async fn an_image_that_nobody_has_is_a_clear_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_who_wants_no_pulls_gets_none() {
+async fn pulling_images_can_be_disabled() {
     let engine = Engine::chosen();
     let daemon = Daemon::start(&engine.wanted()).await;
     let image = format!("{}/other/name:1", variable("BOXWOOD_TEST_REGISTRY"));

@@ -187,7 +187,7 @@ async fn a_socket_that_is_gone_is_an_engine_that_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_that_says_nothing_holds_nobody_up() {
+async fn an_engine_that_does_not_respond_delays_only_its_own_requests() {
     let dockerd = Dockerd::start().await;
     let daemon = Daemon::start(&dockerd.engine.wanted()).await;
     let mut load = load(&daemon, &dockerd, "silent").await;

@@ -156,7 +156,7 @@ fn glob_and_grep_find_what_is_there() {
 }
 
 #[test]
-fn no_path_leads_out_of_the_workspace() {
+fn paths_outside_the_workspace_are_refused() {
     let daemon = Daemon::start();
     exec(
         &daemon,

@@ -31,7 +31,7 @@ fn begin(daemon: &Daemon, command: &str, timeout_sec: u64) -> Child {
 }
 
 #[test]
-fn an_agent_that_is_off_says_so_and_starts_nothing() {
+fn a_disabled_agent_says_so_and_starts_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let daemon = Daemon::start_with(directory, &[("BOX__ENABLED", "false")]);
     let error = refusal(
@@ -63,7 +63,7 @@ fn a_backend_that_cannot_be_used_is_named() {
 }
 
 #[test]
-fn a_caller_of_a_killed_daemon_is_told_and_its_box_lives_on() {
+fn a_call_to_a_killed_daemon_fails_and_its_box_stays() {
     let mut daemon = Daemon::start();
     assert_eq!(exec(&daemon, "echo kept > note")["ok"], true);
     let calling = begin(&daemon, "touch begun; sleep 12; echo done; exit 4", 100);

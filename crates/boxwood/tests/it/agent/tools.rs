@@ -75,7 +75,7 @@ fn two_commands_of_a_conversation_are_in_one_box() {
 }
 
 #[test]
-fn a_command_has_what_the_model_may_choose() {
+fn a_command_gets_the_arguments_that_a_model_may_set() {
     let daemon = Daemon::start();
     let arguments = json!({
         "command": "pwd; echo $WORD; echo bad >&2; exit 4",

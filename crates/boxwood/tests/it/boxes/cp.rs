@@ -85,7 +85,7 @@ fn directories_are_copied_whole_and_links_are_left_out() {
 }
 
 #[test]
-fn a_link_in_the_way_is_replaced_and_never_written_through() {
+fn an_existing_link_is_replaced_and_not_followed() {
     let daemon = Daemon::start();
     daemon
         .run(&["exec", "s", "--", "sh", "-c", "echo theirs > f"])

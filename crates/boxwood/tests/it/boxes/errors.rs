@@ -109,7 +109,7 @@ fn a_terminal_where_there_is_none_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_an_example() {
+fn invalid_values_are_refused_with_an_example() {
     let check = |words: &[&str], expected: &str| {
         let said = run(words);
         assert_eq!(said.code, Some(2), "{words:?}: {}", said.all());

@@ -112,7 +112,7 @@ fn logs_can_be_followed_to_the_end() {
 }
 
 #[test]
-fn events_are_told_as_they_happen() {
+fn events_are_printed_as_they_happen() {
     let daemon = Daemon::start();
     let mut watcher = daemon
         .command(&["events", "-o", "json", "--session", "s"])

@@ -154,7 +154,7 @@ fn profiles_are_listed_with_their_locks() {
 }
 
 #[test]
-fn what_the_profile_changed_is_told() {
+fn changes_by_the_profile_are_reported() {
     let daemon = Daemon::start();
     let said = daemon.run(&["exec", "s", "--timeout", "1h", "--", "true"]);
     assert_eq!(said.code, Some(0), "{}", said.all());

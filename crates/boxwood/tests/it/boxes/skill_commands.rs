@@ -381,7 +381,7 @@ fn archives_and_skills_of_the_store_are_checked_as_well() {
 }
 
 #[test]
-fn words_of_a_skill_cannot_drive_the_terminal() {
+fn escape_sequences_in_skills_do_not_reach_the_terminal() {
     let (daemon, here) = (Daemon::start(), Here::new());
     let text = "---\nname: pdf\ndescription: \"a\\e[2Jb\"\n---\n\n\u{1b}]0;owned\u{7}\tx\n";
     here.file("pdf/SKILL.md", text);
@@ -396,7 +396,7 @@ fn words_of_a_skill_cannot_drive_the_terminal() {
 }
 
 #[test]
-fn nothing_needs_a_daemon_to_be_refused() {
+fn a_missing_daemon_is_reported_by_skill_ls() {
     let said = boxwood()
         .args(["--url", "http://127.0.0.1:1", "skill", "ls"])
         .output()

@@ -135,7 +135,7 @@ fn a_second_signal_cuts_requests_and_keeps_boxes() {
 }
 
 #[test]
-fn a_mode_that_does_not_exist_is_a_mistake_of_whoever_wrote_it() {
+fn an_unknown_shutdown_mode_is_a_usage_error() {
     let directory = directory();
     let said = serve_command(directory.path())
         .args(["--on-shutdown", "leave"])

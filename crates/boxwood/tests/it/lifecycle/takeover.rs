@@ -146,7 +146,7 @@ impl Attached {
 }
 
 #[test]
-fn three_takeovers_under_load_refuse_nobody() {
+fn three_takeovers_under_load_refuse_no_request() {
     let token = token("takeover");
     let mut daemon = Daemon::start();
     let (url, address) = (daemon.url().to_owned(), address(&daemon));

@@ -98,7 +98,7 @@ fn ask(daemon: &Scripted, words: &[&str]) -> Said {
 }
 
 #[test]
-fn adding_shows_the_way_phase_by_phase() {
+fn adding_shows_each_phase() {
     let daemon = daemon("connected");
     let words = [
         "add",
@@ -268,7 +268,7 @@ fn an_import_sends_what_the_document_mentions_and_nothing_else() {
 }
 
 #[test]
-fn what_has_no_value_is_told_by_its_name() {
+fn a_variable_without_a_value_is_reported_by_name() {
     let daemon = daemon("connected");
     let document =
         r#"{"mcpServers": {"time": {"command": "x", "env": {"A": "${SURELY_UNSET_HERE}"}}}}"#;
@@ -373,7 +373,7 @@ fn logs_are_printed_as_they_are_for_programs() {
 }
 
 #[test]
-fn orders_print_the_servers_they_were_for() {
+fn restart_and_stop_print_their_servers() {
     for (end, words, status, expected) in [
         ("connected", &["restart"][..], "connected", 0),
         ("error", &["restart"], "error", 1),
@@ -419,7 +419,7 @@ fn config(words: &[&str]) -> String {
 }
 
 #[test]
-fn what_to_paste_needs_no_daemon_when_servers_are_named() {
+fn a_configuration_for_named_servers_needs_no_daemon() {
     assert_snapshot!(config(&["time", "git", "--client", "claude"]), @r#"
     {
       "mcpServers": {
@@ -471,7 +471,7 @@ fn what_to_paste_needs_no_daemon_when_servers_are_named() {
 }
 
 #[test]
-fn what_to_paste_names_every_enabled_server_and_no_token() {
+fn a_configuration_names_every_enabled_server_and_no_token() {
     let daemon = daemon("connected");
     let output = boxwood()
         .args([

@@ -157,7 +157,7 @@ fn a_hosted_server_goes_on_while_daemons_are_killed_and_follow_each_other() {
 }
 
 #[test]
-fn what_becomes_of_a_hosted_server_at_the_end_is_the_operators_choice() {
+fn the_shutdown_mode_applies_to_hosted_servers() {
     let token = token("hosted-end");
     let keep = [("BOXWOOD_SHUTDOWN__BOXES", "stop_ephemeral")];
     let mut daemon = start(fresh(), &keep);

@@ -2,6 +2,5 @@
 
 mod commands;
 mod hosted;
-pub(crate) mod proxy;
-mod proxy_batches;
+mod proxy;
 mod server;

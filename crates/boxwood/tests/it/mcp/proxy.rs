@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::support::command::boxwood;
 use crate::support::scripted_daemon::{Asked, Says, Scripted, events, json as answer, says};
 
-pub(crate) struct Proxy {
+struct Proxy {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Proxy {
-    pub(crate) fn start(daemon: &Scripted) -> Self {
+    fn start(daemon: &Scripted) -> Self {
         let mut child = boxwood()
             .args(["mcp", "proxy", "time", "--url", &daemon.url])
             .stdin(Stdio::piped())
@@ -33,26 +33,26 @@ impl Proxy {
         }
     }
 
-    pub(crate) fn send(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         let input = self.input.as_mut().expect("open");
         writeln!(input, "{line}").expect("write");
         input.flush().expect("flushed");
     }
 
-    pub(crate) fn line(&mut self) -> String {
+    fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("read");
         line.trim_end_matches('\n').to_owned()
     }
 
-    pub(crate) fn begin(&mut self) {
+    fn begin(&mut self) {
         self.send(INITIALIZE);
         assert_eq!(self.line(), GREETING);
         self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     }
 
     /// Leaves, and takes what is still said.
-    pub(crate) fn rest(mut self) -> Vec<String> {
+    fn rest(mut self) -> Vec<String> {
         drop(self.input.take());
         let mut rest = Vec::new();
         loop {
@@ -65,7 +65,7 @@ impl Proxy {
         rest
     }
 
-    pub(crate) fn end(mut self) {
+    fn end(mut self) {
         drop(self.input.take());
         let status = self.child.wait().expect("end");
         assert!(status.success(), "{status}");
@@ -84,15 +84,15 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
 const GREETING: &str =
     r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","extra":1.50}}"#;
 
-pub(crate) fn greets(session: &str) -> Says {
+fn greets(session: &str) -> Says {
     says(200, "application/json", GREETING).header("mcp-session-id", session)
 }
 
-pub(crate) fn accepted() -> Says {
+fn accepted() -> Says {
     says(202, "application/json", "")
 }
 
-pub(crate) fn method(asked: &Asked) -> String {
+fn method(asked: &Asked) -> String {
     asked.json()["method"]
         .as_str()
         .unwrap_or_default()
@@ -109,7 +109,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn messages_pass_as_they_are_and_the_session_ends_with_the_client() {
+fn messages_pass_unchanged_and_the_session_is_deleted_at_the_end() {
     let daemon = Scripted::start(|asked| match asked.method.as_str() {
         "GET" => {
             events("id: 1\ndata: {\"method\":\"notifications/tools/list_changed\"}\n\n").open()
@@ -174,7 +174,7 @@ fn messages_pass_as_they_are_and_the_session_ends_with_the_client() {
 }
 
 #[test]
-fn a_stream_that_breaks_is_taken_up_where_it_was() {
+fn a_broken_stream_is_resumed_at_its_last_event() {
     let daemon = Scripted::start(|asked| match asked.method.as_str() {
         "GET" => match asked.header("last-event-id") {
             Some("7") => events("id: 8\ndata: {\"id\":1,\"result\":{}}\n\n"),
@@ -204,7 +204,7 @@ fn a_stream_that_breaks_is_taken_up_where_it_was() {
 }
 
 #[test]
-fn a_call_that_was_lost_is_answered_and_never_made_twice() {
+fn a_lost_call_gets_an_error_and_is_not_repeated() {
     let daemon = Scripted::start(|asked| match method(asked).as_str() {
         "initialize" => greets("s-1"),
         "tools/call" => events(": nothing\n\n").cut(),
@@ -231,7 +231,7 @@ fn a_call_that_was_lost_is_answered_and_never_made_twice() {
 }
 
 #[test]
-fn a_session_that_the_gateway_has_forgotten_is_begun_anew() {
+fn a_session_that_the_gateway_has_lost_is_created_again() {
     static SESSIONS: AtomicUsize = AtomicUsize::new(0);
     let daemon = Scripted::start(|asked| {
         let is_old = asked.header("mcp-session-id") == Some("s-0");
@@ -294,7 +294,7 @@ fn forgetful(others: impl Fn(&Asked, &str) -> Says + Send + Sync + 'static) -> S
 }
 
 #[test]
-fn a_new_session_is_told_what_the_client_wants_to_hear() {
+fn the_log_level_and_subscriptions_are_repeated_in_a_new_session() {
     let daemon = forgetful(
         |asked, _| match (asked.method.as_str(), &asked.json()["id"]) {
             ("GET", _) => says(405, "application/json", ""),
@@ -350,7 +350,7 @@ fn a_new_session_is_told_what_the_client_wants_to_hear() {
 }
 
 #[test]
-fn news_of_a_new_session_are_heard_from_their_beginning() {
+fn the_event_stream_of_a_new_session_starts_at_its_beginning() {
     let news = |number: &str, of: &str| {
         format!("retry: 2000\nid: {number}\ndata: {{\"method\":\"notifications/{of}\"}}\n\n")
     };
@@ -383,7 +383,7 @@ fn news_of_a_new_session_are_heard_from_their_beginning() {
 }
 
 #[test]
-fn a_call_is_not_taken_up_in_another_session() {
+fn a_call_is_not_resumed_in_another_session() {
     let daemon = forgetful(|asked, session| {
         let after = asked.header("last-event-id");
         match (asked.method.as_str(), session, after) {
@@ -418,27 +418,25 @@ fn a_call_is_not_taken_up_in_another_session() {
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
 
 #[test]
-fn the_stateless_era_gets_its_headers() {
+fn a_modern_request_gets_its_headers() {
     let daemon = Scripted::start(|asked| match method(asked).as_str() {
-        "tools/list" => answer(&json!({"id": "boxwood-tools", "result": {"tools": [
+        "tools/list" => answer(&json!({"id": 1, "result": {"tools": [
             {"name": "t", "inputSchema": {"properties": {
                 "region": {"type": "string", "x-mcp-header": "Region"},
             }}},
         ]}})),
-        "tools/call" if asked.header("mcp-param-region").is_none() => says(
-            400,
-            "application/json",
-            json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32020, "message": "header"}})
-                .to_string(),
-        ),
-        _ => answer(&json!({"id": 1, "result": {}})),
+        _ => answer(&json!({"id": 2, "result": {}})),
     });
     let mut proxy = Proxy::start(&daemon);
+    proxy.send(&format!(
+        r#"{{"id":1,"method":"tools/list","params":{{{META}}}}}"#
+    ));
+    assert!(proxy.line().contains("x-mcp-header"));
     let call = format!(
-        r#"{{"id":1,"method":"tools/call","params":{{"name":"t","arguments":{{"region":"eu"}},{META}}}}}"#
+        r#"{{"id":2,"method":"tools/call","params":{{"name":"t","arguments":{{"region":"eu"}},{META}}}}}"#
     );
     proxy.send(&call);
-    assert_eq!(proxy.line(), r#"{"id":1,"result":{}}"#);
+    assert_eq!(proxy.line(), r#"{"id":2,"result":{}}"#);
     proxy.end();
     let heard = daemon.heard();
     let last = heard.last().expect("asked");
@@ -449,13 +447,13 @@ fn the_stateless_era_gets_its_headers() {
     assert_eq!(last.header("mcp-session-id"), None);
     assert_eq!(
         daemon.lines(),
-        ["POST /mcp/time"; 3],
-        "no session is left to end"
+        ["POST /mcp/time"; 2],
+        "there is no session to delete"
     );
 }
 
 #[test]
-fn a_request_that_is_cancelled_is_given_up() {
+fn a_cancelled_request_is_not_waited_for() {
     let daemon = Scripted::start(|asked| match method(asked).as_str() {
         "tools/call" => events(": nothing yet\n\n").open(),
         _ => answer(&json!({"id": 2, "result": {}})),
@@ -485,7 +483,7 @@ fn a_request_that_is_cancelled_is_given_up() {
 }
 
 #[test]
-fn refusals_reach_the_request_they_are_about() {
+fn a_refusal_becomes_the_error_response_of_its_request() {
     let daemon = Scripted::start(|_| {
         let body =
             json!({"error": {"code": "not_found", "message": "no MCP server is called `time`"}});
@@ -502,6 +500,18 @@ fn refusals_reach_the_request_they_are_about() {
     proxy.end();
 }
 
+#[test]
+fn a_batch_is_refused_by_the_proxy() {
+    let daemon = Scripted::start(|_| accepted());
+    let mut proxy = Proxy::start(&daemon);
+    proxy.send(r#"[{"id":1,"method":"a"},{"method":"notifications/n"}]"#);
+    let refused: Value = serde_json::from_str(&proxy.line()).expect("JSON");
+    assert_eq!(refused["id"], Value::Null);
+    assert_eq!(refused["error"]["code"], -32600);
+    proxy.end();
+    assert_eq!(daemon.lines(), [""; 0]);
+}
+
 fn is_gone_within(mut proxy: Proxy, most: Duration) {
     let since = Instant::now();
     while proxy.child.try_wait().expect("looked").is_none() {
@@ -516,7 +526,7 @@ fn slow() -> Scripted {
 }
 
 #[test]
-fn a_signal_is_heard_while_the_server_starts() {
+fn a_signal_ends_the_proxy_while_the_server_starts() {
     let daemon = slow();
     let mut proxy = Proxy::start(&daemon);
     proxy.send(INITIALIZE);
@@ -527,7 +537,7 @@ fn a_signal_is_heard_while_the_server_starts() {
 }
 
 #[test]
-fn a_client_that_leaves_while_the_server_starts_is_let_go() {
+fn closing_stdin_ends_the_proxy_while_the_server_starts() {
     let daemon = slow();
     let mut proxy = Proxy::start(&daemon);
     proxy.send(INITIALIZE);
@@ -537,7 +547,7 @@ fn a_client_that_leaves_while_the_server_starts_is_let_go() {
 }
 
 #[test]
-fn an_answer_that_breaks_off_every_time_is_given_up() {
+fn a_response_that_always_breaks_off_ends_with_an_error() {
     let daemon = Scripted::start(|_| events(": nothing\n\n").cut());
     let mut proxy = Proxy::start(&daemon);
     proxy.send(&format!(

@@ -14,7 +14,7 @@ fn printed(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn what_to_paste_starts_this_very_program() {
+fn a_configuration_starts_the_program_that_printed_it() {
     let program = env!("CARGO_BIN_EXE_boxwood");
     let written = printed(&["claude", "--session", "build"]);
     assert_eq!(
@@ -29,7 +29,7 @@ fn what_to_paste_starts_this_very_program() {
 }
 
 #[test]
-fn what_to_paste_for_http_is_the_daemons_address() {
+fn an_http_configuration_contains_the_daemons_address() {
     let written = printed(&["cursor", "--http"]);
     assert_eq!(
         written["mcpServers"]["boxwood"],

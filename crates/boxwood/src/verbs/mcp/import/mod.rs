@@ -11,14 +11,14 @@ use boxwood_client::Client;
 use boxwood_mcp::{McpInput, mentions};
 use serde::Serialize;
 
-use super::lifecycle::Wait;
-use super::progress::{print, wait};
+use super::progress::{Wait, print};
 use super::refused;
 use crate::failure::{EXIT_ERROR, Failure, Outcome};
+use crate::flags::Assignment;
 use crate::input;
 use crate::output::printable::printable;
 use crate::output::{Output, print_notices};
-use values::{Answer, InputFlag, LocalEnvironment, gather, input_flag, prompt_user};
+use values::{Answer, LocalEnvironment, gather, input_flag, prompt_user};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,7 +52,7 @@ pub(super) struct Args {
 
     /// Value of an input or a variable; repeatable. `ID=@FILE` reads it from a file
     #[arg(long = "input", value_name = "ID=VALUE", value_parser = input_flag)]
-    inputs: Vec<InputFlag>,
+    inputs: Vec<Assignment>,
 
     /// Value of `${workspaceFolder}` [default: the directory that contains `.vscode` or `.cursor`, or the
     /// current one]
@@ -75,7 +75,7 @@ pub(super) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
     }
     let is_whole = missing.is_empty() && (!servers.is_empty() || report.skipped.is_empty());
     servers.retain(|server| server.runtime.status != McpStatus::Disabled);
-    let code = wait(client, &mut servers, args.wait.waiting(), output).await?;
+    let code = args.wait.for_status(client, &mut servers, output).await?;
     if output.is_json() {
         Output::json(&Imported { report, servers })?;
     } else {

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_can_be_mended_while_it_is_typed() {
+    fn a_secret_can_be_corrected_while_it_is_typed() {
         let read = |keys: &str| typed(&mut keys.as_bytes());
         assert_eq!(read("hunter2\r").ok().as_deref(), Some("hunter2"));
         assert_eq!(

@@ -10,6 +10,7 @@ use boxwood_mcp::{McpInput, McpMentions};
 
 use super::prompt;
 use crate::failure::{Failure, Outcome};
+use crate::flags::{Assignment, assignments};
 use crate::input;
 use crate::output::printable::printable;
 
@@ -17,20 +18,7 @@ use crate::output::printable::printable;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// `ID=VALUE` or `ID=@FILE`.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct InputFlag {
-    id: String,
-    value: String,
-}
-
-/// The value may be a secret.
-impl std::fmt::Debug for InputFlag {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "InputFlag({}=..)", self.id)
-    }
-}
-
-pub(super) fn input_flag(text: &str) -> Result<InputFlag, String> {
+pub(super) fn input_flag(text: &str) -> Result<Assignment, String> {
     let (id, value) = text.split_once('=').unwrap_or((text, ""));
     if id.is_empty() || id.len() == text.len() {
         // Without the value, which may be a secret.
@@ -43,8 +31,8 @@ pub(super) fn input_flag(text: &str) -> Result<InputFlag, String> {
             .trim_end_matches(['\r', '\n'])
             .to_owned(),
     };
-    Ok(InputFlag {
-        id: id.to_owned(),
+    Ok(Assignment {
+        key: id.to_owned(),
         value,
     })
 }
@@ -78,15 +66,13 @@ pub(super) type Answer<'a> = &'a mut dyn FnMut(&McpInput) -> io::Result<String>;
 /// `answer` prompts the user; it is not called without a terminal.
 pub(super) fn gather(
     mentions: &McpMentions,
-    flags: &[InputFlag],
+    flags: &[Assignment],
     environment: &LocalEnvironment<'_>,
     mut answer: Option<Answer<'_>>,
 ) -> Outcome<Gathered> {
     let mut found = Gathered::default();
-    for flag in flags {
-        // A flag may name an input or a variable, with or without its kind.
-        found.values.insert(flag.id.clone(), flag.value.clone());
-    }
+    // A flag may name an input or a variable, with or without its kind.
+    found.values.extend(assignments(flags));
     for (name, can_do_without) in &mentions.environment {
         if found.has("env", name) {
             continue;

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::error::BridgeError;
 use super::headers::ParamHeaders;
-use super::message::Line;
+use super::message::Message;
 use super::session::Session;
 
 /// Further requests are not read until one is complete.
@@ -34,25 +34,9 @@ pub(super) struct Bridge {
 }
 
 struct Request {
+    id: Value,
     task: AbortHandle,
-    pending: Arc<PendingIds>,
     is_modern: bool,
-}
-
-/// Ids without a response. A batch has several, and may contain an id twice.
-pub(super) struct PendingIds(Mutex<Vec<Value>>);
-
-impl PendingIds {
-    /// Returns true if the id was pending.
-    pub(super) fn remove(&self, id: &Value) -> bool {
-        let mut ids = locked(&self.0);
-        let position = ids.iter().position(|pending| pending == id);
-        position.map(|position| ids.swap_remove(position)).is_some()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        locked(&self.0).is_empty()
-    }
 }
 
 pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -86,66 +70,62 @@ impl Bridge {
 
     /// Handles one line of the client. Returns when the next line may be read.
     pub(super) async fn handle(self: &Arc<Self>, body: Vec<u8>) {
-        let Some(line) = Line::parse(&body) else {
-            let response = BridgeError::NotJsonRpc.response(&Value::Null);
-            return self.write(response).await;
+        let message = match Message::parse(&body) {
+            Ok(message) => message,
+            Err(error) => return self.write(error.response(&Value::Null)).await,
         };
         let body = Bytes::from(body);
-        let ids = line.request_ids();
-        if ids.is_empty() {
-            self.notify(&line, body).await;
-        } else if line.is("initialize") && line.modern_version().is_none() {
+        let Some(id) = message.request_id().cloned() else {
+            return self.notify(&message, body).await;
+        };
+        if message.is("initialize") && message.modern_version().is_none() {
             // Later messages need the session that this one creates.
-            if let Err(error) = self.initialize(&line, &body).await {
-                self.write(error.response(&ids[0])).await;
+            if let Err(error) = self.initialize(&message, &body).await {
+                self.write(error.response(&id)).await;
             }
         } else {
-            self.start_request(line, body, ids).await;
+            self.start_request(message, id, body).await;
         }
     }
 
     /// Requests run concurrently.
-    async fn start_request(self: &Arc<Self>, line: Line, body: Bytes, ids: Vec<Value>) {
+    async fn start_request(self: &Arc<Self>, message: Message, id: Value, body: Bytes) {
         // A subscription has no end to wait for, so it holds no permit.
-        let permit = if line.is("subscriptions/listen") {
+        let permit = if message.is("subscriptions/listen") {
             None
         } else {
             Arc::clone(&self.permits).acquire_owned().await.ok()
         };
-        let pending = Arc::new(PendingIds(Mutex::new(ids)));
-        let is_modern = line.modern_version().is_some();
-        let (bridge, ids) = (Arc::clone(self), Arc::clone(&pending));
+        let is_modern = message.modern_version().is_some();
+        let (bridge, request_id) = (Arc::clone(self), id.clone());
         let task = tokio::spawn(async move {
             let _permit = permit;
-            if let Err(error) = bridge.exchange(&line, &body, &ids).await {
-                let ids = std::mem::take(&mut *locked(&ids.0));
-                for id in ids {
-                    bridge.write(error.response(&id)).await;
-                }
+            if let Err(error) = bridge.exchange(&message, &request_id, &body).await {
+                bridge.write(error.response(&request_id)).await;
             }
         });
         let mut requests = locked(&self.requests);
         requests.retain(|request| !request.task.is_finished());
         requests.push(Request {
+            id,
             task: task.abort_handle(),
-            pending,
             is_modern,
         });
     }
 
     /// Notifications and responses are sent in order.
-    async fn notify(self: &Arc<Self>, line: &Line, body: Bytes) {
+    async fn notify(self: &Arc<Self>, message: &Message, body: Bytes) {
         // A modern request is cancelled by closing its connection, a legacy one by the notification.
-        if self.cancel(line) {
+        if self.cancel(message) {
             return;
         }
-        if let Err(reason) = self.post_notification(line, body).await {
+        if let Err(reason) = self.post_notification(message, body).await {
             eprintln!(
                 "boxwood: failed to deliver `{}`: {reason}",
-                line.description()
+                message.description()
             );
         }
-        if line.is("notifications/initialized") && self.session().id.is_some() {
+        if message.is("notifications/initialized") && self.session().id.is_some() {
             let bridge = Arc::clone(self);
             let listener = tokio::spawn(async move { bridge.listen().await });
             let previous = locked(&self.listener).replace(listener.abort_handle());
@@ -156,28 +136,25 @@ impl Bridge {
     }
 
     /// Stops waiting for the request that the notification cancels. Returns true if that was a modern request.
-    fn cancel(&self, line: &Line) -> bool {
-        let Some(id) = line.cancelled_id() else {
+    fn cancel(&self, message: &Message) -> bool {
+        let Some(id) = message.cancelled_id() else {
             return false;
         };
         let requests = locked(&self.requests);
         let mut running = requests.iter().filter(|it| !it.task.is_finished());
-        let Some(request) = running.find(|request| request.pending.remove(id)) else {
+        let Some(request) = running.find(|request| request.id == *id) else {
             return false;
         };
-        // The other requests of a batch continue.
-        if request.pending.is_empty() {
-            request.task.abort();
-        }
+        request.task.abort();
         request.is_modern
     }
 
-    async fn post_notification(&self, line: &Line, body: Bytes) -> Result<(), String> {
+    async fn post_notification(&self, message: &Message, body: Bytes) -> Result<(), String> {
         let mut renewed = false;
         loop {
             let session = self.session();
-            let headers = self.headers(line, &session);
-            let name = line.description();
+            let headers = self.headers(message, &session);
+            let name = message.description();
             match self.post(&headers, body.clone(), Some(name)).await {
                 Ok(GatewayAnswer::Refused { status: 404, .. })
                     if session.id.is_some() && !renewed =>
@@ -197,10 +174,10 @@ impl Bridge {
     }
 
     /// The headers of the session, or those that a modern message needs.
-    pub(super) fn headers(&self, line: &Line, session: &Session) -> GatewayHeaders {
-        match line.modern_version() {
+    pub(super) fn headers(&self, message: &Message, session: &Session) -> GatewayHeaders {
+        match message.modern_version() {
             None => session.headers(),
-            Some(version) => self.param_headers.headers(line, version),
+            Some(version) => self.param_headers.headers(message, version),
         }
     }
 
@@ -258,17 +235,7 @@ pub(super) fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn each_id_is_removed_once() {
-        let pending = PendingIds(Mutex::new(vec![json!(1), json!("1"), json!(1)]));
-        assert!(pending.remove(&json!(1)) && pending.remove(&json!("1")));
-        assert!(!pending.remove(&json!("1")) && !pending.is_empty());
-        assert!(pending.remove(&json!(1)) && pending.is_empty());
-    }
 
     #[test]
     fn a_message_is_put_on_one_line_and_otherwise_unchanged() {

@@ -11,10 +11,13 @@ use serde_json::{Value, json};
 use crate::failure::with_causes;
 
 const PARSE_ERROR: i64 = -32700;
+const INVALID_REQUEST: i64 = -32600;
 const UNREACHABLE: i64 = -32000;
 
+#[derive(Debug)]
 pub(super) enum BridgeError {
     NotJsonRpc,
+    Batch,
     Unreachable(ClientError),
     /// The connection was lost after the request was sent.
     Interrupted {
@@ -47,6 +50,10 @@ impl BridgeError {
             Self::NotJsonRpc => {
                 json!({"code": PARSE_ERROR, "message": "the line is not a JSON-RPC message"})
             }
+            Self::Batch => json!({
+                "code": INVALID_REQUEST,
+                "message": "batches are not supported; send one message at a time",
+            }),
             Self::Unreachable(cause) => {
                 let mut error = json!({"code": UNREACHABLE, "message": with_causes(cause)});
                 if let Some(hint) = cause.hint() {
@@ -63,15 +70,6 @@ impl BridgeError {
             }),
         };
         with_id(id, &error.to_string())
-    }
-
-    /// The code of a JSON-RPC error that the gateway sent.
-    pub(super) fn rpc_code(&self) -> Option<i64> {
-        let Self::Refused { body, .. } = self else {
-            return None;
-        };
-        let body: Value = serde_json::from_slice(body).ok()?;
-        body["error"]["code"].as_i64()
     }
 }
 
@@ -123,9 +121,6 @@ mod tests {
             refused(&json!("a"), 404, body),
             r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32001,"message":"gone","data":{"x":1.50}}}"#
         );
-        let body = Bytes::from_static(body.as_bytes());
-        let error = BridgeError::Refused { status: 404, body };
-        assert_eq!(error.rpc_code(), Some(-32001));
     }
 
     #[test]

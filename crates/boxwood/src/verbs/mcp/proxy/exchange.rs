@@ -4,21 +4,18 @@ use std::time::Duration;
 
 use boxwood_client::{GatewayAnswer, GatewayStream};
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::bridge::{Bridge, PendingIds, one_line};
+use super::bridge::{Bridge, one_line};
 use super::error::BridgeError;
-use super::message::Line;
+use super::message::Message;
 use super::session::Session;
 
-/// The headers do not match the body.
-const HEADER_MISMATCH: i64 = -32020;
 const LAST_EVENT: &str = "last-event-id";
 /// Consecutive streams that break without a new event. A restart of the daemon is waited for elsewhere.
 const MAX_BROKEN_STREAMS: u32 = 8;
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
-const MAX_TOOL_PAGES: usize = 100;
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 enum StreamEnd {
@@ -28,39 +25,39 @@ enum StreamEnd {
 }
 
 impl Bridge {
-    /// Sends a request or a batch and writes the responses.
+    /// Sends a request and writes the messages of the response.
     pub(super) async fn exchange(
         &self,
-        line: &Line,
+        request: &Message,
+        id: &Value,
         body: &Bytes,
-        pending: &PendingIds,
     ) -> Result<(), BridgeError> {
-        let name = line.description();
-        let once = (!line.is_idempotent()).then_some(name);
-        let is_legacy = line.modern_version().is_none();
-        let (mut renewed, mut listed_tools, mut broken_streams) = (false, false, 0);
+        let name = request.description();
+        let once = (!request.is_idempotent()).then_some(name);
+        let is_legacy = request.modern_version().is_none();
+        let (mut renewed, mut broken_streams) = (false, 0);
         loop {
             let session = self.session();
-            let headers = self.headers(line, &session);
+            let headers = self.headers(request, &session);
             match self.post(&headers, body.clone(), once).await? {
                 GatewayAnswer::Message { body, .. } => {
                     let text = String::from_utf8_lossy(&body);
-                    self.observe(line, &text);
+                    self.observe(request, &text);
                     self.write(one_line(&text)).await;
                     return Ok(());
                 }
                 GatewayAnswer::Stream { events, .. } => {
                     let is_repeated = broken_streams > 0;
-                    match self.forward(line, pending, events, is_repeated).await {
+                    match self.forward(request, id, events, is_repeated).await {
                         StreamEnd::Complete => return Ok(()),
                         StreamEnd::Broken(Some(last)) if is_legacy => {
-                            return self.resume(line, pending, &session, last).await;
+                            return self.resume(request, id, &session, last).await;
                         }
                         StreamEnd::Broken(_) => {}
                     }
                     // A subscription has no end, so it is repeated without a limit.
                     let may_repeat =
-                        line.is("subscriptions/listen") || broken_streams < MAX_BROKEN_STREAMS;
+                        request.is("subscriptions/listen") || broken_streams < MAX_BROKEN_STREAMS;
                     if is_legacy || once.is_some() || !may_repeat {
                         return Err(BridgeError::interrupted(name));
                     }
@@ -75,30 +72,22 @@ impl Bridge {
                     self.renew(&session).await?;
                 }
                 GatewayAnswer::Refused { status, body } => {
-                    let refusal = BridgeError::Refused { status, body };
-                    let is_mismatch = refusal.rpc_code() == Some(HEADER_MISMATCH);
-                    if !is_mismatch || listed_tools || !line.is("tools/call") {
-                        return Err(refusal);
-                    }
-                    listed_tools = true;
-                    if !self.list_tools(line).await {
-                        return Err(refusal);
-                    }
+                    return Err(BridgeError::Refused { status, body });
                 }
             }
         }
     }
 
-    /// Writes the messages of a stream until all responses have arrived.
+    /// Writes the messages of a stream until the response has arrived.
     async fn forward(
         &self,
-        line: &Line,
-        pending: &PendingIds,
+        request: &Message,
+        id: &Value,
         mut events: GatewayStream,
         is_repeated: bool,
     ) -> StreamEnd {
         let mut last = None;
-        while !pending.is_empty() {
+        loop {
             let Ok(Some(event)) = events.next().await else {
                 return StreamEnd::Broken(last);
             };
@@ -106,31 +95,31 @@ impl Bridge {
             if event.data.is_empty() {
                 continue;
             }
-            let message = Line::parse(event.data.as_bytes());
-            if let Some(message) = &message {
-                for id in message.response_ids() {
-                    if pending.remove(id) {
-                        self.observe(line, &event.data);
-                    }
-                }
+            let message = Message::parse(event.data.as_bytes()).ok();
+            let message = message.as_ref();
+            let is_response = message.and_then(Message::response_id) == Some(id);
+            if is_response {
+                self.observe(request, &event.data);
             }
             // The client got the first acknowledgement.
             if !(is_repeated && message.is_some_and(|message| message.is(ACKNOWLEDGED))) {
                 self.write(one_line(&event.data)).await;
             }
+            if is_response {
+                return StreamEnd::Complete;
+            }
         }
-        StreamEnd::Complete
     }
 
     /// Continues a broken stream of the same session. Event ids of another session have another meaning.
     async fn resume(
         &self,
-        line: &Line,
-        pending: &PendingIds,
+        request: &Message,
+        id: &Value,
         session: &Session,
         mut last: String,
     ) -> Result<(), BridgeError> {
-        let interrupted = || BridgeError::interrupted(line.description());
+        let interrupted = || BridgeError::interrupted(request.description());
         let mut broken_streams = 0;
         while broken_streams < MAX_BROKEN_STREAMS && self.session().id == session.id {
             let mut headers = session.headers();
@@ -140,7 +129,7 @@ impl Bridge {
             else {
                 return Err(interrupted());
             };
-            match self.forward(line, pending, events, false).await {
+            match self.forward(request, id, events, false).await {
                 StreamEnd::Complete => return Ok(()),
                 StreamEnd::Broken(Some(newer)) if newer != last => {
                     (last, broken_streams) = (newer, 0);
@@ -186,35 +175,5 @@ impl Bridge {
             previous = session;
             tokio::time::sleep(delay).await;
         }
-    }
-
-    /// Reads the list of tools, to learn which arguments of `call` belong into headers.
-    async fn list_tools(&self, call: &Line) -> bool {
-        let Some(call) = call.single() else {
-            return false;
-        };
-        let mut cursor = Value::Null;
-        for _ in 0..MAX_TOOL_PAGES {
-            let mut params = json!({"_meta": call.params["_meta"]});
-            if !cursor.is_null() {
-                params["cursor"] = cursor;
-            }
-            let request = json!({
-                "jsonrpc": "2.0", "id": "boxwood-tools", "method": "tools/list", "params": params,
-            });
-            let Some(line) = Line::parse(request.to_string().as_bytes()) else {
-                return false;
-            };
-            let headers = self.headers(&line, &self.session());
-            let Some(response) = self.call(headers, &request).await else {
-                return false;
-            };
-            self.param_headers.learn(&response["result"]);
-            cursor = response["result"]["nextCursor"].clone();
-            if cursor.is_null() {
-                break;
-            }
-        }
-        true
     }
 }

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use boxwood_client::GatewayHeaders;
 use serde_json::Value;
 
-use super::message::{Line, Message};
+use super::message::Message;
 
 /// Schema keyword of an argument that is repeated in a header.
 const KEYWORD: &str = "x-mcp-header";
@@ -28,17 +28,14 @@ struct ParamHeader {
 }
 
 impl ParamHeaders {
-    pub(super) fn headers(&self, line: &Line, version: &str) -> GatewayHeaders {
+    pub(super) fn headers(&self, message: &Message, version: &str) -> GatewayHeaders {
         let mut headers = vec![("mcp-protocol-version".to_owned(), encode(version))];
-        let Some(message) = line.single() else {
-            return headers;
-        };
         if let Some(method) = &message.method {
             headers.push(("mcp-method".to_owned(), encode(method)));
         }
         if let Some(name) = mcp_name(message) {
             headers.push(("mcp-name".to_owned(), encode(name)));
-            if line.is("tools/call") {
+            if message.is("tools/call") {
                 headers.extend(self.arguments(name, &message.params["arguments"]));
             }
         }
@@ -139,8 +136,8 @@ mod tests {
     const VERSION: &str = "2026-07-28";
 
     fn headers(known: &ParamHeaders, message: &Value) -> Vec<(String, String)> {
-        let line = Line::parse(message.to_string().as_bytes()).expect("a message");
-        let mut headers = known.headers(&line, VERSION);
+        let message = Message::parse(message.to_string().as_bytes()).expect("a message");
+        let mut headers = known.headers(&message, VERSION);
         headers.sort();
         headers
     }

@@ -13,6 +13,7 @@ mod session;
 use std::sync::Arc;
 use std::time::Duration;
 
+use boxwood_api::McpServerName;
 use boxwood_client::Client;
 use boxwood_mcp::MAX_MESSAGE_BYTES;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -51,7 +52,8 @@ fn server_or_all(text: &str) -> Result<String, String> {
     if text == "_all" {
         return Ok(text.to_owned());
     }
-    super::server_name(text).map(String::from)
+    let name = McpServerName::new(text).map_err(|error| error.to_string())?;
+    Ok(name.into())
 }
 
 pub(in crate::verbs::mcp) async fn main(args: &Args, client: &Client) -> Outcome<u8> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::bridge::{Bridge, locked, one_line};
 use super::error::BridgeError;
-use super::message::Line;
+use super::message::Message;
 
 const INITIALIZED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
@@ -33,8 +33,12 @@ impl Session {
 
 impl Bridge {
     /// Forwards the client's `initialize` and all messages of the response.
-    pub(super) async fn initialize(&self, line: &Line, body: &Bytes) -> Result<(), BridgeError> {
-        let messages = self.create_session(line, body).await?;
+    pub(super) async fn initialize(
+        &self,
+        request: &Message,
+        body: &Bytes,
+    ) -> Result<(), BridgeError> {
+        let messages = self.create_session(request, body).await?;
         locked(&self.setup).clear();
         for message in messages {
             self.write(message).await;
@@ -49,17 +53,16 @@ impl Bridge {
         if session.id != lost.id {
             return Ok(());
         }
-        let interrupted = || BridgeError::interrupted("initialize");
-        let initialize = session.initialize.ok_or_else(interrupted)?;
-        let line = Line::parse(&initialize).ok_or_else(interrupted)?;
-        self.create_session(&line, &initialize).await?;
+        let initialize = session.initialize;
+        let initialize = initialize.ok_or_else(|| BridgeError::interrupted("initialize"))?;
+        let request = Message::parse(&initialize)?;
+        self.create_session(&request, &initialize).await?;
         let headers = self.session().headers();
         self.post(&headers, Bytes::from_static(INITIALIZED), None)
             .await?;
         let setup: Vec<Value> = locked(&self.setup).values().cloned().collect();
         for request in setup {
-            let response = self.call(headers.clone(), &request).await;
-            if response.is_none_or(|response| response.get("result").is_none()) {
+            if !self.repeat(&headers, &request).await {
                 let (method, params) = (&request["method"], &request["params"]);
                 eprintln!("boxwood: failed to repeat {method} in the new session: {params}");
             }
@@ -68,34 +71,14 @@ impl Bridge {
     }
 
     /// Returns the messages of the response. The last one is the result.
-    async fn create_session(&self, line: &Line, body: &Bytes) -> Result<Vec<String>, BridgeError> {
+    async fn create_session(
+        &self,
+        request: &Message,
+        body: &Bytes,
+    ) -> Result<Vec<String>, BridgeError> {
         let no_headers = GatewayHeaders::new();
-        let (messages, id) = match self.post(&no_headers, body.clone(), None).await? {
-            GatewayAnswer::Message { body, session } => {
-                (vec![one_line(&String::from_utf8_lossy(&body))], session)
-            }
-            GatewayAnswer::Stream {
-                mut events,
-                session,
-            } => {
-                let request = line.single().and_then(|message| message.id.as_ref());
-                let mut messages = Vec::new();
-                let mut complete = false;
-                while !complete {
-                    let event = events.next().await.map_err(BridgeError::Unreachable)?;
-                    let event = event.ok_or_else(|| BridgeError::interrupted("initialize"))?;
-                    if !event.data.is_empty() {
-                        complete = is_response(&event.data, request);
-                        messages.push(one_line(&event.data));
-                    }
-                }
-                (messages, session)
-            }
-            GatewayAnswer::Refused { status, body } => {
-                return Err(BridgeError::Refused { status, body });
-            }
-            GatewayAnswer::Accepted => return Err(BridgeError::interrupted("initialize")),
-        };
+        let id = request.id.as_ref();
+        let (messages, id) = self.request(&no_headers, body.clone(), id).await?;
         let version = messages.last().and_then(|result| {
             let result: Value = serde_json::from_str(result).ok()?;
             Some(result["result"]["protocolVersion"].as_str()?.to_owned())
@@ -108,76 +91,81 @@ impl Bridge {
         Ok(messages)
     }
 
-    /// Sends a request of the bridge itself. The client sees nothing of it.
-    pub(super) async fn call(&self, headers: GatewayHeaders, request: &Value) -> Option<Value> {
+    /// Repeats a request without involving the client. Returns true if it succeeded.
+    async fn repeat(&self, headers: &GatewayHeaders, request: &Value) -> bool {
         let body = Bytes::from(request.to_string());
-        match self.post(&headers, body, None).await.ok()? {
-            GatewayAnswer::Message { body, .. } => serde_json::from_slice(&body).ok(),
-            GatewayAnswer::Stream { mut events, .. } => {
-                while let Ok(Some(event)) = events.next().await {
-                    if is_response(&event.data, request.get("id")) {
-                        return serde_json::from_str(&event.data).ok();
+        let Ok((messages, _)) = self.request(headers, body, request.get("id")).await else {
+            return false;
+        };
+        let response = messages.last().map(String::as_str).unwrap_or_default();
+        serde_json::from_str(response).is_ok_and(|response: Value| response.get("result").is_some())
+    }
+
+    /// Returns the messages of the response, the result last, and the id of a new session.
+    async fn request(
+        &self,
+        headers: &GatewayHeaders,
+        body: Bytes,
+        id: Option<&Value>,
+    ) -> Result<(Vec<String>, Option<String>), BridgeError> {
+        let interrupted = || BridgeError::interrupted("initialize");
+        match self.post(headers, body, None).await? {
+            GatewayAnswer::Message { body, session } => {
+                let message = one_line(&String::from_utf8_lossy(&body));
+                Ok((vec![message], session))
+            }
+            GatewayAnswer::Stream {
+                mut events,
+                session,
+            } => {
+                let mut messages = Vec::new();
+                loop {
+                    let event = events.next().await.map_err(BridgeError::Unreachable)?;
+                    let event = event.ok_or_else(interrupted)?;
+                    if !event.data.is_empty() {
+                        messages.push(one_line(&event.data));
+                    }
+                    if is_response(&event.data, id) {
+                        return Ok((messages, session));
                     }
                 }
-                None
             }
-            GatewayAnswer::Accepted | GatewayAnswer::Refused { .. } => None,
+            GatewayAnswer::Refused { status, body } => Err(BridgeError::Refused { status, body }),
+            GatewayAnswer::Accepted => Err(interrupted()),
         }
     }
 
     /// Records what a later session needs: the log level, the subscriptions and the headers of tools.
-    pub(super) fn observe(&self, line: &Line, response: &str) {
-        let is_relevant = line.messages.iter().any(|message| {
-            matches!(
-                message.method.as_deref(),
-                Some(
-                    "tools/list"
-                        | "logging/setLevel"
-                        | "resources/subscribe"
-                        | "resources/unsubscribe"
-                )
-            )
-        });
-        if !is_relevant {
+    pub(super) fn observe(&self, request: &Message, response: &str) {
+        let method = request.description();
+        let is_setup = matches!(
+            method,
+            "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
+        ) && request.modern_version().is_none();
+        if !is_setup && method != "tools/list" {
             return;
         }
-        let responses = match serde_json::from_str(response).unwrap_or_default() {
-            Value::Array(responses) => responses,
-            response => vec![response],
+        let response: Value = serde_json::from_str(response).unwrap_or_default();
+        let Some(result) = response.get("result") else {
+            return;
         };
-        for response in responses {
-            let Some(result) = response.get("result") else {
-                continue;
-            };
-            let id = response.get("id");
-            let Some(request) = line.messages.iter().find(|one| one.id.as_ref() == id) else {
-                continue;
-            };
-            let method = request.method.as_deref().unwrap_or_default();
-            let uri = request.params["uri"].as_str().unwrap_or_default();
+        if !is_setup {
+            return self.param_headers.learn(result);
+        }
+        let uri = request.params["uri"].as_str().unwrap_or_default();
+        let mut setup = locked(&self.setup);
+        if method == "resources/unsubscribe" {
+            setup.remove(uri);
+        } else {
             let repeated = json!({
                 "jsonrpc": "2.0", "id": "boxwood-setup", "method": method, "params": request.params,
             });
-            let mut setup = locked(&self.setup);
-            match method {
-                "tools/list" => self.param_headers.learn(result),
-                _ if line.modern_version().is_some() => {}
-                "logging/setLevel" => {
-                    setup.insert(String::new(), repeated);
-                }
-                "resources/subscribe" => {
-                    setup.insert(uri.to_owned(), repeated);
-                }
-                "resources/unsubscribe" => {
-                    setup.remove(uri);
-                }
-                _ => {}
-            }
+            setup.insert(uri.to_owned(), repeated);
         }
     }
 }
 
 fn is_response(message: &str, request: Option<&Value>) -> bool {
-    let line = Line::parse(message.as_bytes());
-    line.is_some_and(|line| line.response_ids().any(|id| Some(id) == request))
+    let message = Message::parse(message.as_bytes());
+    message.is_ok_and(|message| message.response_id().is_some_and(|id| Some(id) == request))
 }

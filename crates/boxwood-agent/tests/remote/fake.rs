@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as RealInstant};
 
-use boxwood_agent::{Availability, Connector};
+use boxwood_agent::Remote;
 use boxwood_client::Endpoint;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,8 +19,6 @@ pub(crate) enum Mode {
     Stopped,
     /// Closes the connection in every request.
     Closes,
-    /// Responds that it is at its capacity.
-    Busy,
     /// Requires a token.
     Strict,
 }
@@ -30,7 +28,7 @@ const STATUS: &str = r#"{"backend":{"name":"fake","available":true},"active_sess
 pub(crate) struct Fake {
     port: u16,
     mode: watch::Sender<Mode>,
-    seen: Arc<Mutex<Vec<(Instant, String)>>>,
+    seen: Arc<Mutex<Vec<String>>>,
     accepting: Option<JoinHandle<()>>,
 }
 
@@ -53,9 +51,10 @@ impl Fake {
         fake
     }
 
-    pub(crate) fn endpoint(&self) -> Endpoint {
+    pub(crate) fn remote(&self) -> Remote {
         let url = format!("http://127.0.0.1:{}", self.port);
-        url.parse().expect("a URL")
+        let endpoint: Endpoint = url.parse().expect("a URL");
+        Remote::new(endpoint, None)
     }
 
     pub(crate) fn set(&self, mode: Mode) {
@@ -84,26 +83,16 @@ impl Fake {
         }
     }
 
-    /// The targets of all requests, with times of the test's clock.
-    pub(crate) fn seen(&self) -> Vec<(Instant, String)> {
-        self.seen.lock().expect("not poisoned").clone()
-    }
-
-    pub(crate) fn probes(&self) -> usize {
-        let seen = self.seen();
-        let probes = seen.iter().filter(|(_, target)| target == "/v1/status");
-        probes.count()
+    /// How many requests it got for this target.
+    pub(crate) fn requests(&self, target: &str) -> usize {
+        let seen = self.seen.lock().expect("not poisoned");
+        seen.iter().filter(|seen| *seen == target).count()
     }
 }
 
-async fn serve(
-    mut stream: TcpStream,
-    mode: watch::Receiver<Mode>,
-    seen: Arc<Mutex<Vec<(Instant, String)>>>,
-) {
+async fn serve(mut stream: TcpStream, mode: watch::Receiver<Mode>, seen: Arc<Mutex<Vec<String>>>) {
     while let Some(target) = request(&mut stream).await {
-        let asked = (Instant::now(), target.clone());
-        seen.lock().expect("not poisoned").push(asked);
+        seen.lock().expect("not poisoned").push(target.clone());
         let mut mode = mode.clone();
         // Continues when the mode changes.
         let awake = mode.wait_for(|mode| *mode != Mode::Stopped).await;
@@ -113,7 +102,6 @@ async fn serve(
         let error = |code: &str| format!(r#"{{"error":{{"code":"{code}","message":"no"}}}}"#);
         let (status, body) = match now {
             Mode::Closes => return,
-            Mode::Busy => ("503 Service Unavailable", error("capacity")),
             Mode::Strict => ("401 Unauthorized", error("unauthorized")),
             Mode::Answers | Mode::Stopped if target == "/v1/status" => {
                 ("200 OK", STATUS.to_owned())
@@ -175,20 +163,6 @@ impl Clock {
     }
 }
 
-impl Clock {
-    /// Moves on until it has happened, and not beyond.
-    pub(crate) async fn advance_until(&self, what: &str, most: Duration, done: impl Fn() -> bool) {
-        let end = Instant::now() + most;
-        while !done() {
-            assert!(
-                Instant::now() < end,
-                "{what} did not happen within {most:?}"
-            );
-            self.advance(Duration::from_millis(250)).await;
-        }
-    }
-}
-
 /// Lets sockets and tasks get on, in real time.
 pub(crate) async fn settle() {
     for _ in 0..4 {
@@ -215,16 +189,5 @@ pub(crate) fn until<'a>(
             );
             settle().await;
         }
-    }
-}
-
-pub(crate) fn is_available(connector: &Connector) -> bool {
-    connector.availability() == Availability::Available
-}
-
-pub(crate) fn reason(connector: &Connector) -> String {
-    match connector.availability() {
-        Availability::Unavailable(outage) => outage.reason,
-        other => format!("{other:?}"),
     }
 }
