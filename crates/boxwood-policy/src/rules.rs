@@ -35,6 +35,9 @@ pub struct MountsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkConfig {
+    /// Has no effect: boxes always have a network of their own. Still accepted so that existing
+    /// files load; the daemon logs a warning when it is `true`.
+    pub allow_host: bool,
     /// The address pool of boxes, such as `10.213.0.0/16`. Default: chosen automatically.
     pub pool: Option<String>,
     /// DNS servers of boxes. Default: those of the host.

@@ -112,6 +112,12 @@ fn candidates(
     pool: PoolUse,
     choice: &Choice,
 ) -> Result<Vec<Candidate>, LaunchError> {
+    if config.policy.network.allow_host {
+        tracing::warn!(
+            "network.allow_host has no effect and will be removed: boxes always have a network of \
+             their own"
+        );
+    }
     let is_native_preferred = !matches!(choice, Choice::Named(name) if name != NATIVE);
     let host = LocalHost::launch(&Settings {
         kind: match pool {

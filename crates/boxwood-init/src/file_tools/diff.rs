@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut() {
-        let text = unified("/f", b"", &[b'x'; 3 * MAX_BYTES]);
+        let text = unified("/f", b"", &vec![b'x'; 3 * MAX_BYTES]);
         assert!(text.len() < MAX_LINE_BYTES + 200, "{}", text.len());
         assert!(text.contains("... the rest of the line is left out\n"));
     }
