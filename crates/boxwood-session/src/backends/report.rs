@@ -43,8 +43,8 @@ impl Backends {
             .collect()
     }
 
-    /// All details of one backend from a new probe: the named one, or that of a request without fields.
-    /// Also whether the others are available.
+    /// All details of one backend from a new probe: the named one, or the one that a request without a
+    /// backend would use. Also whether the others are available.
     pub async fn doctor(&self, name: Option<&str>) -> Result<DoctorReport> {
         let choice = name.map_or_else(|| self.usual.clone(), Choice::new);
         let members = self.among(&choice)?;

@@ -27,7 +27,7 @@ pub(crate) struct Start {
     pub(crate) replay_bytes: u64,
 }
 
-/// Follows the process in a task. `facts` are what an earlier daemon recorded; it may have ended.
+/// Follows the process in a task. `facts` are what an earlier daemon recorded; they may contain its end.
 pub(crate) fn follow_process(session: &Arc<Session>, start: Start, facts: &[Fact]) -> Arc<Managed> {
     let end = Fact::end(facts).map(|end| ProcessExit {
         exit_code: end.exit.exit_code,
@@ -41,7 +41,7 @@ pub(crate) fn follow_process(session: &Arc<Session>, start: Start, facts: &[Fact
         start.replay_bytes,
         &session.read_rate,
     );
-    // Only stdout waits for clients: of stderr a part is kept.
+    // Only stdout waits for clients; of stderr the last `LOG_BYTES` are kept.
     pipes.limit_stdout(&program.stdout);
     program.restore_stop_request(facts);
     let managed = Arc::new(Managed {

@@ -58,7 +58,7 @@ impl Managed {
         self.end.borrow().is_none()
     }
 
-    /// The oldest ended process is forgotten first.
+    /// `None` while it runs. Decides which ended process is forgotten first.
     pub(crate) fn ended_at(&self) -> Option<Timestamp> {
         self.end.borrow().as_ref().map(|ended| ended.exited_at)
     }

@@ -1,13 +1,14 @@
-//! How much output is kept after it was handed out.
+//! Output that is kept after it was handed out, so that a client can read it again.
 
 use std::time::Duration;
 
 use super::journal::Journal;
 use crate::{Result, SessionError};
 
-/// How much output is kept after it was handed out, per stream.
+/// How much is kept for clients that reconnect, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayLimits {
+    /// Output that is kept after it was handed out, per stream.
     pub bytes: u64,
     /// How long a resumable command runs without a client.
     pub resume_grace: Duration,

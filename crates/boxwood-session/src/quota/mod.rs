@@ -1,7 +1,7 @@
 //! Limits what the commands of a session write to directories of the host.
 //!
-//! The workspace is measured before and after every command and by a poll while one runs
-//! ([`monitor`]). Private workspaces are limited by the kernel and are not measured here.
+//! The workspace is measured before and after every command, and by a poll that is more frequent while
+//! one runs ([`monitor`]). Private workspaces are limited by the kernel and are not measured here.
 
 mod directory;
 mod estimate;
@@ -68,7 +68,7 @@ impl Quota {
     }
 }
 
-/// Polls the writable host directories of the session until it ends.
+/// Polls the writable host directories of the session until the session ends.
 pub(crate) fn watch(session: &Arc<Session>, settings: &Settings) -> io::Result<()> {
     let quota_mb = session.spec.limits().workspace_quota_mb;
     let limit = (quota_mb > 0).then(|| quota_mb.saturating_mul(MIB));

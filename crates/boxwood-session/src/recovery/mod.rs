@@ -31,11 +31,11 @@ use crate::session::{Parts, Session};
 const AT_ONCE: usize = 16;
 
 /// A box that does not answer within this time is not adopted.
-const LONGEST: Duration = Duration::from_secs(15);
+const ADOPT_TIMEOUT: Duration = Duration::from_secs(15);
 
 const DIED: &str = "its box died while no daemon ran";
 const UNFINISHED: &str = "its box was not started completely";
-const WENT_ALONG: &str = "its box ended with the daemon that made it";
+const ENDED_WITH_DAEMON: &str = "its box ended with the daemon that created it";
 const OTHER_BOOT: &str = "the machine was restarted";
 const NO_ANSWER: &str = "its box did not answer when it was adopted";
 
@@ -45,7 +45,7 @@ pub struct Recovery {
     /// Number of adopted sessions.
     pub adopted: usize,
     pub lost: Vec<Lost>,
-    /// Some of them were missing in the ledger and have been added.
+    /// Some adopted sessions were missing in the ledger and have been added.
     pub rebuilt: bool,
 }
 
@@ -75,14 +75,14 @@ struct Taken {
 struct Refusal {
     why: String,
     /// Whether a second attempt may succeed: the host may have been too busy.
-    again: bool,
+    retry: bool,
 }
 
 impl Refusal {
     fn final_one(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
-            again: false,
+            retry: false,
         }
     }
 }
@@ -96,7 +96,7 @@ impl Registry {
         });
         let (candidates, mut lost) = self.candidates(rows).await;
         let attempts = candidates.into_iter().map(async |candidate| {
-            let outcome = take(&candidate).await;
+            let outcome = adopt_guarded(&candidate).await;
             (candidate, outcome)
         });
         let outcomes: Vec<_> = stream::iter(attempts)
@@ -105,8 +105,8 @@ impl Registry {
             .await;
         let mut taken = Vec::new();
         for (candidate, mut outcome) in outcomes {
-            if matches!(outcome, Err(Refusal { again: true, .. })) {
-                outcome = take(&candidate).await;
+            if matches!(outcome, Err(Refusal { retry: true, .. })) {
+                outcome = adopt_guarded(&candidate).await;
             }
             match outcome {
                 Ok(adopted) => taken.push((candidate, adopted)),
@@ -128,7 +128,7 @@ impl Registry {
             self.install(candidate, taken);
         }
         for (row, why) in lost {
-            recovery.lost.extend(self.strike_off(row, why).await);
+            recovery.lost.extend(self.record_lost(row, why).await);
         }
         let backends = self.backends.living();
         join_all(backends.iter().map(|backend| backend.finish_adoption())).await;
@@ -150,7 +150,7 @@ impl Registry {
             let handle = handles.remove(&(row.backend.clone(), row.name.clone()));
             let is_found = handle.is_some();
             let why = match named(&row.backend) {
-                _ if !is_found && row.socket.as_os_str().is_empty() => WENT_ALONG.to_owned(),
+                _ if !is_found && row.socket.as_os_str().is_empty() => ENDED_WITH_DAEMON.to_owned(),
                 _ if !is_found && row.boot != current_boot() => OTHER_BOOT.to_owned(),
                 Some(backend) => {
                     candidates.push(Candidate {
@@ -203,7 +203,7 @@ impl Registry {
             session: Arc::clone(&session),
         };
         lock(&self.slots).insert(session.id.clone(), slot);
-        // The box may have another session than its row.
+        // The record that init keeps may have another incarnation than the row.
         if let Some(row) = candidate.row
             && row.incarnation != incarnation
         {
@@ -224,7 +224,7 @@ impl Registry {
         tokio::spawn(watch_box(Arc::downgrade(self), session));
     }
 
-    async fn strike_off(&self, row: Row, why: String) -> Option<Lost> {
+    async fn record_lost(&self, row: Row, why: String) -> Option<Lost> {
         if row.state == State::Starting {
             self.ledger.forget(row.incarnation);
             return None;
@@ -239,11 +239,11 @@ impl Registry {
     }
 }
 
-/// Adopts one box. A backend that hangs or panics costs this box only.
-async fn take(candidate: &Candidate) -> Result<Taken, Refusal> {
+/// Adopts one box. A backend that hangs or panics affects this box only.
+async fn adopt_guarded(candidate: &Candidate) -> Result<Taken, Refusal> {
     let handle = &candidate.handle;
-    let taking = AssertUnwindSafe(take_over(&*candidate.backend, handle)).catch_unwind();
-    let refusal = match timeout(LONGEST, taking).await {
+    let taking = AssertUnwindSafe(adopt(&*candidate.backend, handle)).catch_unwind();
+    let refusal = match timeout(ADOPT_TIMEOUT, taking).await {
         Ok(Ok(Ok(taken))) => return Ok(taken),
         Ok(Ok(Err(refusal))) => refusal,
         Ok(Err(_panic)) => Refusal::final_one("the backend panicked while adopting its box"),
@@ -254,20 +254,20 @@ async fn take(candidate: &Candidate) -> Result<Taken, Refusal> {
         backend,
         name,
         why = refusal.why,
-        again = refusal.again,
+        retry = refusal.retry,
         "a box was not adopted"
     );
     Err(refusal)
 }
 
-async fn take_over(backend: &dyn Backend, handle: &BoxHandle) -> Result<Taken, Refusal> {
+async fn adopt(backend: &dyn Backend, handle: &BoxHandle) -> Result<Taken, Refusal> {
     let adopted = backend.adopt(handle).await.map_err(|error| match error {
         AdoptError::Gone => Refusal::final_one(DIED),
         AdoptError::Unfinished => Refusal::final_one(UNFINISHED),
-        AdoptError::Unsupported => Refusal::final_one(WENT_ALONG),
+        AdoptError::Unsupported => Refusal::final_one(ENDED_WITH_DAEMON),
         AdoptError::Step { step, source } => Refusal {
             why: format!("its box could not be adopted: {step}: {source}"),
-            again: true,
+            retry: true,
         },
     })?;
     let (sandbox, record) = (adopted.sandbox, adopted.record);

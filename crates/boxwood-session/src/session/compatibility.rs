@@ -40,7 +40,8 @@ impl Comparison<'_> {
     }
 }
 
-/// Compares only fields that the request contains: a request with a command only fits every session.
+/// Compares `living`, the spec of the existing session, with a request. Only fields that the request
+/// contains are compared: a request with a command only fits every session.
 pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> Option<Difference> {
     let (limits, wanted) = (living.limits(), asked.limits());
     let path = |spec: &AdmittedSpec| spec.host_path().unwrap_or("null").to_owned();
@@ -78,7 +79,7 @@ pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> O
     fields.found
 }
 
-/// The identity of a box. Mounts that can be added later are not part of it.
+/// The extra mounts that a box is created with. Those that can be added later fit every box.
 fn made_with(spec: &AdmittedSpec) -> Vec<&AdmittedMount> {
     spec.extra_mounts()
         .iter()
@@ -97,9 +98,9 @@ fn same_mounts(living: &[&AdmittedMount], asked: &[&AdmittedMount]) -> bool {
 
 /// Paths inside the box only: host paths are not shown to all callers.
 fn mounts_text(mounts: &[&AdmittedMount]) -> String {
-    let places: Vec<_> = mounts
+    let texts: Vec<_> = mounts
         .iter()
         .map(|mount| format!("{}:{}", mount.mount_path(), mount.mode()))
         .collect();
-    format!("[{}]", places.join(", "))
+    format!("[{}]", texts.join(", "))
 }

@@ -1,10 +1,10 @@
 //! Output of a program, kept in its journal until a client has read it.
 //!
 //! A client reads whole lines, or bytes from any offset that is still kept. When too much is unread the
-//! pipe is not read and the program waits, as it would on a terminal that is not read. A line longer than
-//! that is read while a client is attached that reads lines. Lines are handed out once; a line counts as
-//! delivered when the client asks for the next one, so that a daemon that is killed in between repeats a
-//! line rather than loses it.
+//! pipe is not read and the program waits, as it would on a terminal that is not read. Only while a client
+//! that reads lines is attached, the rest of a longer line is read too. Lines are handed out once; a line
+//! counts as delivered when the client asks for the next one, so that a daemon that is killed in between
+//! repeats a line rather than loses it.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -71,7 +71,7 @@ struct State {
     /// There is no newline between `taken` and here.
     scanned: u64,
     ahead: Ahead,
-    /// Handed out bytes that are kept.
+    /// Maximum bytes that are kept after they were handed out.
     replay_bytes: u64,
     mode: Mode,
     /// Incremented by every attachment. Calls of earlier clients have no effect.
@@ -136,8 +136,8 @@ impl State {
 
     fn take_bytes(&mut self, journal: &Journal, most: usize) -> io::Result<Option<(u64, Vec<u8>)>> {
         let at = self.bytes_at;
-        let unsafe_yet = self.acknowledged.map_or(0, |safe| at.saturating_sub(safe));
-        let room = self.replay_bytes.saturating_sub(unsafe_yet);
+        let unacknowledged = self.acknowledged.map_or(0, |end| at.saturating_sub(end));
+        let room = self.replay_bytes.saturating_sub(unacknowledged);
         let most = most.min(AHEAD_BYTES).min(index(room));
         if most == 0 || at >= journal.end() {
             return Ok(None);
@@ -191,7 +191,7 @@ impl State {
 pub(crate) struct OutputQueue {
     journal: Arc<Journal>,
     state: Mutex<State>,
-    /// Wakes the client: bytes, the end, or another client.
+    /// Wakes the client: there are bytes, the output has ended, or another client has attached.
     news: Notify,
     /// Wakes the task that reads the pipe.
     room: Notify,
@@ -351,7 +351,7 @@ impl OutputQueue {
         state.client += 1;
         let client = state.client;
         drop(state);
-        // The earlier client, if there is one, and the pipe: a line may be longer now.
+        // Wakes an earlier client, and the reader of the pipe, which may read a longer line now.
         self.news.notify_waiters();
         self.room.notify_one();
         client

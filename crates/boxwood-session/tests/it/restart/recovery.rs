@@ -357,7 +357,7 @@ async fn boxes_that_end_with_their_daemon_are_stopped_and_recorded() {
     assert_eq!(recovery.lost.len(), 1, "{recovery:?}");
     let meant = next.expecting(Some(incarnation));
     let why = gone_because(meant.detail(&id("s")).map(drop));
-    assert_eq!(why, "its box ended with the daemon that made it");
+    assert_eq!(why, "its box ended with the daemon that created it");
 }
 
 #[test]
