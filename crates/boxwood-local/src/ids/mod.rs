@@ -50,7 +50,7 @@ pub enum Mapping {
 /// The ids of one box. Dropping it frees the range.
 pub struct BoxIds {
     record: IdsRecord,
-    /// Where the slot is freed.
+    /// The allocator to which the slot is returned.
     slots: Option<Arc<Mutex<Slots>>>,
 }
 
@@ -137,10 +137,10 @@ impl BoxIds {
         self.record.clone()
     }
 
-    /// Returns true if uid 0 of the box is uid 0 of the host.
+    /// Returns true if ids in the box are the same ids on the host, as without a user namespace of its own.
     pub fn is_hosts_own(&self) -> bool {
         let inside = self.identity;
-        // Both are compared because a user's own namespace may map one of them to itself by chance.
+        // Both are compared because a user namespace may map one of them to itself by chance.
         (self.init_uid, self.command_uid) == (inside.init_uid, inside.command_uid)
     }
 

@@ -1,4 +1,4 @@
-//! Removes abandoned imports and removed images that are no longer in use.
+//! Cleans up the image store.
 
 use std::fs::File;
 use std::io;
@@ -8,8 +8,8 @@ use rustix::fs::FlockOperation;
 
 use super::store_dir::{StoreDir, if_exists, try_lock};
 
-/// Removes abandoned imports, and removed images without boxes. Directories that are still locked are left
-/// for the next cleanup.
+/// Removes the directories of abandoned imports and of removed images that no box uses. Directories that are
+/// still locked, by an import or a box, are left for the next cleanup.
 pub(super) fn remove(store_dir: &StoreDir) {
     if let Err(error) = try_remove(store_dir) {
         tracing::warn!(%error, "failed to clean up the image store");
@@ -24,21 +24,21 @@ fn try_remove(store_dir: &StoreDir) -> io::Result<()> {
     // Held briefly: new imports wait for it.
     let guard = store_dir.guard(FlockOperation::LockExclusive)?;
     let mut ours = Vec::new();
-    for place in leftovers {
-        if let Some(held) = claim(&place)? {
-            ours.push((place, held));
+    for directory in leftovers {
+        if let Some(held) = claim(&directory)? {
+            ours.push((directory, held));
         }
     }
     drop(guard);
-    for (place, held) in ours {
-        boxwood_sys::tree::remove(&place)?;
+    for (directory, held) in ours {
+        boxwood_sys::tree::remove(&directory)?;
         drop(held);
     }
     Ok(())
 }
 
-fn claim(place: &Path) -> io::Result<Option<File>> {
-    let Some(held) = if_exists(File::open(place))? else {
+fn claim(directory: &Path) -> io::Result<Option<File>> {
+    let Some(held) = if_exists(File::open(directory))? else {
         return Ok(None);
     };
     let is_ours = try_lock(&held, FlockOperation::NonBlockingLockExclusive)?;

@@ -77,7 +77,7 @@ impl Pool {
 
     /// Claims the subnet of a running box. Returns false if another box has it.
     pub(super) fn claim(&mut self, range: Subnet, index: u32) -> bool {
-        let inside = range == self.range && self.pieces().is_some_and(|pieces| index < pieces);
+        let inside = range == self.range && self.subnet_count().is_some_and(|count| index < count);
         let is_free = inside && self.used.insert(index);
         if is_free {
             self.next = self.next.max(index.wrapping_add(1));
@@ -107,14 +107,15 @@ impl Pool {
     }
 
     fn address(&self, index: u32) -> BoxAddress {
-        let base = self.piece(index).address().to_bits();
+        let base = self.subnet(index).address().to_bits();
         BoxAddress {
             gateway: Ipv4Addr::from_bits(base + 1),
             inside: Ipv4Addr::from_bits(base + 2),
         }
     }
 
-    fn pieces(&self) -> Option<u32> {
+    /// Number of subnets of one box each; `None` if the range is smaller than one.
+    fn subnet_count(&self) -> Option<u32> {
         1_u32.checked_shl(u32::from(BOX_PREFIX.checked_sub(self.range.prefix())?))
     }
 
@@ -123,22 +124,22 @@ impl Pool {
     }
 
     fn find(&self, routes: &[Route], resolvers: &Resolvers) -> Option<u32> {
-        let pieces = self.pieces()?;
+        let count = self.subnet_count()?;
         let relevant: Vec<&Route> = routes
             .iter()
             .filter(|route| clashes(self.range, route))
             .collect();
-        (0..pieces)
-            .map(|offset| self.next.wrapping_add(offset) % pieces)
+        (0..count)
+            .map(|offset| self.next.wrapping_add(offset) % count)
             .find(|index| {
-                let piece = self.piece(*index);
+                let subnet = self.subnet(*index);
                 !self.used.contains(index)
-                    && !relevant.iter().any(|route| clashes(piece, route))
-                    && !resolvers.any_in(piece)
+                    && !relevant.iter().any(|route| clashes(subnet, route))
+                    && !resolvers.any_in(subnet)
             })
     }
 
-    fn piece(&self, index: u32) -> Subnet {
+    fn subnet(&self, index: u32) -> Subnet {
         let base = self.range.address().to_bits() + index * BOX_SIZE;
         Subnet::new(Ipv4Addr::from_bits(base), BOX_PREFIX)
     }

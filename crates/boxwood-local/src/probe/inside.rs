@@ -22,8 +22,8 @@ where
 {
     let status = read_status(start).await;
     let checks = [
-        ("system calls", "dangerous system calls are refused by name"),
-        ("privileges", "a setuid file gives a command nothing"),
+        ("system calls", "dangerous system calls are refused"),
+        ("privileges", "a setuid file gives a command no privileges"),
         ("capabilities", "a command has no capabilities on the host"),
     ];
     let check = |((name, matters), (mechanism, field, wanted))| {

@@ -313,7 +313,7 @@ impl Sandbox for LocalBox {
     }
 
     fn file(&self, call: FileCall) -> BoxFuture<'_, Result<FileAnswer, FileError>> {
-        // Tools return bytes and work everywhere.
+        // File tools return bytes instead of descriptors, so they work in relayed boxes too.
         if self.relayed.is_none() || matches!(call, FileCall::Tool(_)) {
             return Box::pin(files::call(self, call));
         }
@@ -444,7 +444,7 @@ impl Sandbox for LocalBox {
                 return Ok(());
             }
             self.resources.kill();
-            // A mount in progress fails and closes the box's namespaces.
+            // Waits for a mount in progress, which fails now and closes the box's namespaces.
             let _quiet = self.mounting.lock().await;
             let cleared = self.resources.clear().await;
             // Later requests fail with `Gone`.
