@@ -25,13 +25,13 @@ pub fn descriptors(count: usize) -> io::Result<Vec<OwnedFd>> {
             "the inherited descriptors were already taken",
         ));
     }
-    let taken = || io::Error::other("an inherited descriptor is not open");
+    let not_open = || io::Error::other("an inherited descriptor is not open");
     // Check all of them before taking ownership.
     for number in FIRST..end {
         // SAFETY: borrowed for this call only; a descriptor that is not open is an error.
-        let looked_at = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
-        let flags = fcntl_getfd(looked_at).map_err(|_| taken())?;
-        fcntl_setfd(looked_at, flags | FdFlags::CLOEXEC)?;
+        let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+        let flags = fcntl_getfd(descriptor).map_err(|_| not_open())?;
+        fcntl_setfd(descriptor, flags | FdFlags::CLOEXEC)?;
     }
     // SAFETY: each is open, this happens once per process, and by the contract above no other code opened
     // them.

@@ -1,4 +1,4 @@
-//! Thin wrappers around kernel calls; the only crate with `unsafe`.
+//! Thin wrappers around kernel calls. Besides `boxwood-init` the only crate with `unsafe`.
 //!
 //! Functions take plain values and borrowed descriptors and return every failure to the caller.
 

@@ -147,15 +147,15 @@ fn commit(operation: &'static str, messages: Vec<Message>) -> Result<(), Netlink
         message.append_to(&mut bytes, sequence);
         sequence += 1;
     };
-    append(bracket(BATCH_BEGIN));
+    append(batch_message(BATCH_BEGIN));
     messages.into_iter().for_each(&mut append);
-    append(bracket(BATCH_END));
+    append(batch_message(BATCH_END));
     let socket = Socket::open(Family::Netfilter, operation)?;
     socket.send(&bytes)?;
     socket.await_acknowledgements(expected)
 }
 
-fn bracket(kind: u16) -> Message {
+fn batch_message(kind: u16) -> Message {
     let [high, low] = SUBSYSTEM.to_be_bytes();
     Message::new(kind, REQUEST).body(&[0, 0, high, low])
 }

@@ -27,7 +27,7 @@ const X32_BIT: u32 = 0x4000_0000;
 pub enum Refusal {
     /// The call fails with this errno.
     Errno(i32),
-    /// The supervisor is notified, so that it can report the name of the call; without one it is `EPERM`.
+    /// The holder of the filter's listener is notified, so that it can report the name of the call.
     Named,
 }
 
@@ -84,7 +84,8 @@ pub struct Program {
 }
 
 /// Assembles a filter that allows everything except calls that match a rule. Calls of another architecture
-/// (`int 0x80`, x32) fail with `ENOSYS`.
+/// (`int 0x80`, x32) fail with `ENOSYS`. `named` is the result of rules with [`Refusal::Named`]: an errno if the
+/// filter is installed without a listener.
 ///
 /// Each rule reloads its operands and jumps only within itself, so that no jump exceeds 8 bits.
 pub fn assemble(rules: &[Rule], named: Refusal) -> Program {
@@ -224,9 +225,9 @@ pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Option<Notification>> {
 }
 
 /// Makes the call fail with `errno`. Does nothing if the process died meanwhile.
-pub fn refuse(listener: BorrowedFd<'_>, asked: &Notification, errno: i32) -> io::Result<()> {
+pub fn refuse(listener: BorrowedFd<'_>, call: &Notification, errno: i32) -> io::Result<()> {
     let response = libc::seccomp_notif_resp {
-        id: asked.id,
+        id: call.id,
         val: 0,
         error: -errno,
         flags: 0,

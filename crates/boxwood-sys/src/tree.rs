@@ -18,8 +18,8 @@ use rustix::path::Arg;
 
 /// Parent directories that [`remove`] keeps open at once.
 const MAX_OPEN_PARENTS: usize = 64;
-/// File limit of [`measure`].
-const MAX_FILES: u64 = 2_000_000;
+/// Entries after which [`usage`] stops, and [`measure`] reports more than its limit.
+const MAX_ENTRIES: u64 = 2_000_000;
 /// Unit of `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
 /// Directories that [`measure`] keeps open at once: one per level with more than one subdirectory left.
@@ -179,12 +179,13 @@ fn ignore_missing(removed: rustix::io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Disk usage of a tree in bytes. Stops once it exceeds `limit`. Entries that disappear meanwhile are not counted.
+/// Disk usage of a tree in bytes. Stops once it exceeds `limit`. A tree with more than two million entries counts as
+/// larger than `limit`. Entries that disappear meanwhile are not counted.
 pub fn measure(directory: &Path, limit: u64) -> io::Result<u64> {
     let usage = usage(directory, limit);
     match usage.first_error {
         Some(error) => Err(error),
-        None if usage.entries > MAX_FILES => Ok(usage.disk_bytes.max(limit.saturating_add(1))),
+        None if usage.entries > MAX_ENTRIES => Ok(usage.disk_bytes.max(limit.saturating_add(1))),
         None => Ok(usage.disk_bytes),
     }
 }
@@ -293,8 +294,8 @@ impl Usage {
             clippy::unnecessary_cast,
             reason = "the type of `st_nlink` depends on the architecture"
         )]
-        let names = (stat.st_nlink as u64).max(1);
-        self.disk_bytes = self.disk_bytes.saturating_add(taken / names);
+        let links = (stat.st_nlink as u64).max(1);
+        self.disk_bytes = self.disk_bytes.saturating_add(taken / links);
         self.entries += 1;
         if !is_directory {
             let size = u64::try_from(stat.st_size).unwrap_or(0);
@@ -309,7 +310,7 @@ impl Usage {
     }
 
     fn is_over(&self, limit: u64) -> bool {
-        self.disk_bytes > limit || self.entries > MAX_FILES
+        self.disk_bytes > limit || self.entries > MAX_ENTRIES
     }
 }
 

@@ -1,7 +1,7 @@
 //! The file tools of agents: read, write, edit, glob and grep, run inside the box.
 //!
 //! One request with paths of the box, one response of bounded size. Runs in a fork of init that has the uid and
-//! restrictions of a command. It must be a fork because a search uses threads.
+//! restrictions of a command: a search uses threads, and init itself must have only one.
 
 #[cfg(feature = "api")]
 mod api;
@@ -34,11 +34,11 @@ pub const SEARCH_TIME: Duration = Duration::from_secs(20);
 
 /// Runs a tool. Stops early if `wanted` returns false because the caller no longer waits.
 pub fn run(
-    order: FileToolRequest,
+    request: FileToolRequest,
     wanted: &IsWanted<'_>,
 ) -> Result<FileToolResponse, FileToolError> {
-    let control = SearchControl::new(Duration::from_millis(order.search_ms));
-    match order.tool {
+    let control = SearchControl::new(Duration::from_millis(request.search_ms));
+    match request.tool {
         FileTool::Read {
             path,
             offset,
@@ -65,6 +65,6 @@ pub fn run(
         } => {
             glob::glob(&pattern, &path, limit, ignored, control, wanted).map(FileToolResponse::Glob)
         }
-        FileTool::Grep(order) => grep::grep(&order, control, wanted).map(FileToolResponse::Grep),
+        FileTool::Grep(query) => grep::grep(&query, control, wanted).map(FileToolResponse::Grep),
     }
 }

@@ -195,8 +195,8 @@ fn same_path(path: &str, admitted: BorrowedFd<'_>, what: &str) -> Result<OwnedFd
     let opened = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .step_with(|| format!("open {what} on the host"))?;
     let (here, there) = (
-        rustix::fs::fstat(&opened).step("open a mount's source")?,
-        rustix::fs::fstat(admitted).step("open a mount's source")?,
+        rustix::fs::fstat(&opened).step("stat a mount's source")?,
+        rustix::fs::fstat(admitted).step("stat a mount's source")?,
     );
     if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino) {
         return Err(StepError {

@@ -2,7 +2,7 @@
 //!
 //! The supervisor is a *subreaper* between init and the command: it becomes the parent of every orphaned
 //! descendant (new sessions, double forks), so it can find and kill them all. It runs under init's uid, so the
-//! command cannot kill it.
+//! command cannot kill it unless both have the same uid (rootless without `newuidmap`).
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

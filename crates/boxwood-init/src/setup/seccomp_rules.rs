@@ -15,7 +15,7 @@ const SETID_BITS: u32 = 0o6000;
 const CREATE: u32 = libc::O_CREAT.cast_unsigned();
 const TMPFILE_BIT: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
 
-const PERMITTED: Refusal = Refusal::Errno(libc::EPERM);
+const FORBIDDEN: Refusal = Refusal::Errno(libc::EPERM);
 const ABSENT: Refusal = Refusal::Errno(libc::ENOSYS);
 /// Returns success without any effect.
 const NO_OP: Refusal = Refusal::Errno(0);
@@ -73,7 +73,7 @@ fn namespaces(rules: &mut Vec<Rule>) {
 /// it returns `ENOSYS` and libc falls back to `clone`. Init itself needs `clone3` to start commands in their
 /// cgroup.
 pub(crate) fn command_filter() -> Program {
-    seccomp::assemble(&[rule(libc::SYS_clone3, vec![], ABSENT)], PERMITTED)
+    seccomp::assemble(&[rule(libc::SYS_clone3, vec![], ABSENT)], FORBIDDEN)
 }
 
 /// A setuid file in a mounted workspace would be usable by every user of the host.
@@ -82,7 +82,7 @@ fn setid_files(rules: &mut Vec<Rule>) {
         arg,
         mask: SETID_BITS,
     };
-    let mut refuse = |syscall, when| rules.push(rule(syscall, when, PERMITTED));
+    let mut refuse = |syscall, when| rules.push(rule(syscall, when, FORBIDDEN));
     refuse(libc::SYS_fchmod, vec![bits(1)]);
     refuse(libc::SYS_fchmodat, vec![bits(2)]);
     refuse(libc::SYS_fchmodat2, vec![bits(2)]);
@@ -135,7 +135,7 @@ fn quiet(rules: &mut Vec<Rule>) {
         libc::SYS_migrate_pages,
         libc::SYS_move_pages,
     ] {
-        rules.push(rule(syscall, vec![], PERMITTED));
+        rules.push(rule(syscall, vec![], FORBIDDEN));
     }
     // TIOCSTI and TIOCLINUX inject input into another terminal.
     for request in [0x5412, 0x541c] {
@@ -145,7 +145,7 @@ fn quiet(rules: &mut Vec<Rule>) {
                 arg: 1,
                 value: request,
             }],
-            PERMITTED,
+            FORBIDDEN,
         ));
     }
 }
@@ -184,7 +184,7 @@ fn personality(rules: &mut Vec<Rule>) {
     let others = allowed
         .map(|value| When::NotEquals { arg: 0, value })
         .to_vec();
-    rules.push(rule(libc::SYS_personality, others, PERMITTED));
+    rules.push(rule(libc::SYS_personality, others, FORBIDDEN));
 }
 
 /// Keeps the core dump limit at 1 (see `lockdown`). Programs that set it to 0 want to disable core dumps, so
@@ -236,20 +236,20 @@ fn protect_init(rules: &mut Vec<Rule>) {
         libc::SYS_sched_setparam,
         libc::SYS_sched_setscheduler,
     ] {
-        rules.push(rule(syscall, vec![init(0)], PERMITTED));
+        rules.push(rule(syscall, vec![init(0)], FORBIDDEN));
     }
     for syscall in [libc::SYS_setpriority, libc::SYS_ioprio_set] {
-        rules.push(rule(syscall, vec![init(1)], PERMITTED));
+        rules.push(rule(syscall, vec![init(1)], FORBIDDEN));
         // PRIO_USER and IOPRIO_WHO_USER would include init.
         rules.push(rule(
             syscall,
             vec![When::Equals { arg: 0, value: 2 }],
-            PERMITTED,
+            FORBIDDEN,
         ));
         rules.push(rule(
             syscall,
             vec![When::Equals { arg: 0, value: 3 }],
-            PERMITTED,
+            FORBIDDEN,
         ));
     }
 }

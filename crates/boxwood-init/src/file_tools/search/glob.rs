@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, statat};
 
 use super::pattern::{self, Pattern};
-use super::walk::{self, Kind, Met, Visit};
+use super::walk::{self, Entry, Kind, Visit};
 use super::{IsWanted, SearchControl};
 use crate::file_tools::MAX_TEXT_BYTES;
 use crate::file_tools::open::{self, Opened};
@@ -104,22 +104,22 @@ impl Newest {
 
 impl Visit for Newest {
     /// Files that one thread found since the last directory.
-    type Tools = Kept;
+    type ThreadState = Kept;
 
-    fn tools(&self) -> Kept {
+    fn thread_state(&self) -> Kept {
         Kept::default()
     }
 
-    fn meet(&self, kept: &mut Kept, met: &Met<'_>) {
-        if !self.pattern.fits(met.below) {
+    fn on_entry(&self, kept: &mut Kept, entry: &Entry<'_>) {
+        if !self.pattern.fits(entry.below) {
             return;
         }
         // A symlink to a file counts as a file.
-        let follow = match met.kind {
+        let follow = match entry.kind {
             Kind::Link => AtFlags::empty(),
             _ => AtFlags::SYMLINK_NOFOLLOW,
         };
-        let Ok(stat) = statat(met.directory, met.name, follow) else {
+        let Ok(stat) = statat(entry.directory, entry.name, follow) else {
             return;
         };
         if !open::is_file(&stat) {
@@ -133,11 +133,11 @@ impl Visit for Newest {
         let changed = (stat.st_mtime as i64, stat.st_mtime_nsec as i64);
         kept.total += 1;
         if kept.floor.is_none_or(|floor| changed >= floor) {
-            kept.take(self.limit, changed, met.below.as_os_str());
+            kept.take(self.limit, changed, entry.below.as_os_str());
         }
     }
 
-    fn pause(&self, kept: &mut Kept) {
+    fn after_directory(&self, kept: &mut Kept) {
         let mut found = self.found();
         found.total += std::mem::take(&mut kept.total);
         for Reverse((changed, Reverse(below))) in kept.newest.drain() {

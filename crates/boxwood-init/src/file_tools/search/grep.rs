@@ -15,7 +15,7 @@ use ignore::types::{Types, TypesBuilder};
 use rustix::fs::{Mode, OFlags};
 
 use super::pattern::{self, Pattern};
-use super::walk::{self, Kind, Met, Visit};
+use super::walk::{self, Entry, Kind, Visit};
 use super::{IsWanted, SearchControl};
 use crate::file_tools::MAX_TEXT_BYTES;
 use crate::file_tools::open::{self, OPEN_FLAGS, Opened};
@@ -31,35 +31,35 @@ const BUFFER: usize = 64 * 1024;
 const EXPRESSION_BYTES: usize = 4 * 1024 * 1024;
 
 pub(in crate::file_tools) fn grep(
-    order: &GrepQuery,
+    query: &GrepQuery,
     control: SearchControl,
     wanted: &IsWanted<'_>,
 ) -> Result<Lines, FileToolError> {
     let control = Arc::new(control);
     let search = Arc::new(Search {
-        matcher: matcher(order)?,
-        include: order
+        matcher: matcher(query)?,
+        include: query
             .include
             .as_deref()
-            .map(|include| pattern::compile(include, &order.path))
+            .map(|include| pattern::compile(include, &query.path))
             .transpose()?,
-        types: order.file_type.as_deref().map(types).transpose()?,
-        limit: order.limit,
-        root: order.path.clone(),
+        types: query.file_type.as_deref().map(types).transpose()?,
+        limit: query.limit,
+        root: query.path.clone(),
         control: Arc::clone(&control),
         found: Mutex::default(),
         searched: AtomicU64::new(0),
     });
-    match open::open(&order.path, "Path not found")? {
+    match open::open(&query.path, "Path not found")? {
         Opened::Directory(top) => {
-            let root = Path::new(&order.path);
-            walk::walk(root, top, order.ignored, &search, &control, wanted);
+            let root = Path::new(&query.path);
+            walk::walk(root, top, query.ignored, &search, &control, wanted);
         }
         // A file that is named explicitly is always searched.
         Opened::File(file, _) => {
-            let mut tools = search.tools();
-            search.search(&mut tools, file, || order.path.clone());
-            search.pause(&mut tools);
+            let mut state = search.thread_state();
+            search.search(&mut state, file, || query.path.clone());
+            search.after_directory(&mut state);
         }
     }
     let mut found = std::mem::take(&mut *search.found());
@@ -73,13 +73,13 @@ pub(in crate::file_tools) fn grep(
     })
 }
 
-fn matcher(order: &GrepQuery) -> Result<RegexMatcher, FileToolError> {
+fn matcher(query: &GrepQuery) -> Result<RegexMatcher, FileToolError> {
     RegexMatcherBuilder::new()
-        .case_insensitive(order.ignore_case)
+        .case_insensitive(query.ignore_case)
         .line_terminator(Some(b'\n'))
         .size_limit(EXPRESSION_BYTES)
         .dfa_size_limit(EXPRESSION_BYTES)
-        .build(&order.pattern)
+        .build(&query.pattern)
         .map_err(|error| {
             let text = format!("Invalid regex: {error}");
             FileToolError::new(FileToolErrorKind::InvalidArgument, text)
@@ -116,7 +116,7 @@ struct Search {
     searched: AtomicU64,
 }
 
-pub(super) struct Tools {
+pub(super) struct ThreadState {
     searcher: Searcher,
     /// A copy, so that threads do not share its scratch space.
     matcher: RegexMatcher,
@@ -125,16 +125,16 @@ pub(super) struct Tools {
 }
 
 impl Visit for Search {
-    type Tools = Tools;
+    type ThreadState = ThreadState;
 
-    fn tools(&self) -> Tools {
+    fn thread_state(&self) -> ThreadState {
         let searcher = SearcherBuilder::new()
             .line_number(true)
             .binary_detection(BinaryDetection::quit(0))
             .memory_map(MmapChoice::never())
             .heap_limit(Some(MAX_SEARCHED_LINE_BYTES))
             .build();
-        Tools {
+        ThreadState {
             searcher,
             matcher: self.matcher.clone(),
             buffer: vec![0; BUFFER],
@@ -142,21 +142,21 @@ impl Visit for Search {
         }
     }
 
-    fn meet(&self, tools: &mut Tools, met: &Met<'_>) {
+    fn on_entry(&self, state: &mut ThreadState, entry: &Entry<'_>) {
         // Symlinks are not followed.
-        if met.kind == Kind::Link || !self.is_wanted(met.below) {
+        if entry.kind == Kind::Link || !self.is_wanted(entry.below) {
             return;
         }
         // Non-blocking, because the file may have been replaced.
         let flags = OPEN_FLAGS | OFlags::NOFOLLOW;
-        if let Ok(fd) = rustix::fs::openat(met.directory, met.name, flags, Mode::empty()) {
-            let shown = || walk::shown(Path::new(&self.root), met.below);
-            self.search(tools, File::from(fd), shown);
+        if let Ok(fd) = rustix::fs::openat(entry.directory, entry.name, flags, Mode::empty()) {
+            let shown = || walk::shown(Path::new(&self.root), entry.below);
+            self.search(state, File::from(fd), shown);
         }
     }
 
-    fn pause(&self, tools: &mut Tools) {
-        let searched = std::mem::take(&mut tools.searched);
+    fn after_directory(&self, state: &mut ThreadState) {
+        let searched = std::mem::take(&mut state.searched);
         self.searched.fetch_add(searched, Ordering::Relaxed);
     }
 }
@@ -172,13 +172,13 @@ impl Search {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn search(&self, tools: &mut Tools, mut file: File, path: impl Fn() -> String) {
-        let Tools {
+    fn search(&self, state: &mut ThreadState, mut file: File, path: impl Fn() -> String) {
+        let ThreadState {
             searcher,
             matcher,
             buffer,
             searched,
-        } = tools;
+        } = state;
         *searched += 1;
         let mut hits = Hits {
             matcher,

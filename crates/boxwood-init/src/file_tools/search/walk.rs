@@ -52,7 +52,7 @@ pub(super) enum Kind {
 }
 
 /// A file or symlink found by the walk.
-pub(super) struct Met<'a> {
+pub(super) struct Entry<'a> {
     pub(super) directory: BorrowedFd<'a>,
     pub(super) name: &'a OsStr,
     pub(super) kind: Kind,
@@ -60,13 +60,13 @@ pub(super) struct Met<'a> {
     pub(super) below: &'a Path,
 }
 
-/// Handles each file. Shared by all threads; each has its own `Tools`.
+/// Handles each file. Shared by all threads; each has its own `ThreadState`.
 pub(super) trait Visit: Send + Sync + 'static {
-    type Tools;
-    fn tools(&self) -> Self::Tools;
-    fn meet(&self, tools: &mut Self::Tools, met: &Met<'_>);
-    /// Called after each directory, to move results from the tools to the shared state.
-    fn pause(&self, _: &mut Self::Tools) {}
+    type ThreadState;
+    fn thread_state(&self) -> Self::ThreadState;
+    fn on_entry(&self, state: &mut Self::ThreadState, entry: &Entry<'_>);
+    /// Called after each directory, to move results from the thread's state to the shared one.
+    fn after_directory(&self, _: &mut Self::ThreadState) {}
 }
 
 /// Walks until everything was visited or the control ends. The results are in `visit`.
@@ -205,11 +205,11 @@ impl<V: Visit> Walk<V> {
     }
 
     fn work(&self) {
-        let mut tools = self.visit.tools();
+        let mut state = self.visit.thread_state();
         let mut buffer = Vec::with_capacity(LISTING_BYTES);
         while let Some(directory) = self.next() {
-            self.list(&mut tools, &mut buffer, directory);
-            self.visit.pause(&mut tools);
+            self.list(&mut state, &mut buffer, directory);
+            self.visit.after_directory(&mut state);
             let mut queue = self.queue();
             queue.working -= 1;
             if queue.working == 0 && queue.over {
@@ -242,7 +242,7 @@ impl<V: Visit> Walk<V> {
         self.control.end();
     }
 
-    fn list(&self, tools: &mut V::Tools, buffer: &mut Vec<u8>, directory: Directory) {
+    fn list(&self, state: &mut V::ThreadState, buffer: &mut Vec<u8>, directory: Directory) {
         let mut path = self.root.join(&directory.below);
         let opened = if let Some(opened) = directory.opened {
             opened
@@ -301,13 +301,13 @@ impl<V: Visit> Walk<V> {
                     chain: chain.clone(),
                 });
             } else {
-                let met = Met {
+                let found = Entry {
                     directory: opened.as_fd(),
                     name,
                     kind,
                     below,
                 };
-                self.visit.meet(tools, &met);
+                self.visit.on_entry(state, &found);
             }
         }
     }
