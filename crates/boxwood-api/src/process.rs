@@ -147,7 +147,7 @@ pub enum RelayNews {
     /// Total bytes of input that are accepted. They survive a daemon restart and need not be
     /// resent.
     Accepted { stdin: u64 },
-    /// The process accepts no more input; further input is discarded. Always true.
+    /// The process accepts no more input; further input is discarded. `stdin_closed` is always true.
     StdinClosed { stdin_closed: bool },
     /// The last frame: all output has been sent and the process has exited.
     Exited { exited: ProcessExit },

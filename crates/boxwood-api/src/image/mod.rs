@@ -23,7 +23,7 @@ pub struct ImageInfo {
     pub created: Option<Timestamp>,
 }
 
-/// Where an image lives, and so who may remove it.
+/// Where an image is stored, which decides whether Boxwood may remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageSource {
@@ -31,14 +31,14 @@ pub enum ImageSource {
     Configured,
     /// Unpacked below the daemon's state directory.
     Store,
-    /// In the engine's own store, which others may share.
+    /// In the engine's own store, which other programs may use.
     Engine,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImageList {
     pub images: Vec<ImageInfo>,
-    /// Backends that could not be asked, and why. What is listed is true without them.
+    /// Backends whose images could not be listed, and why. `images` has those of all others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unavailable: Vec<UnlistedBackend>,
 }
@@ -55,7 +55,7 @@ pub struct DeletedImage {
     pub deleted: String,
 }
 
-/// One piece of news from a pull, in the engine's words.
+/// One progress message of a pull, with the text of the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImageProgress {
     pub image: String,

@@ -64,7 +64,7 @@ impl SpecRequest {
             field::box_path("mount_path", mount_path)?;
         }
         match &self.workdir {
-            // An empty workdir means the workspace, but only if `host_path` is set.
+            // An empty workdir means the workspace, but only if `mount_path` is set.
             Some(workdir) if workdir.trim().is_empty() && self.mount_path.is_some() => {}
             Some(workdir) => field::box_path("workdir", workdir)?,
             None => {}

@@ -40,7 +40,7 @@ pub struct ProfileConfig {
     pub require: Option<Vec<Mechanism>>,
     /// Maximum number of prewarmed boxes. Not inherited from the base.
     pub warm: Option<usize>,
-    /// Zero disables it.
+    /// How long a session is idle before it is frozen; zero: never.
     pub freeze_after_sec: Option<u64>,
 }
 

@@ -227,8 +227,8 @@ getters! {
 
 /// Combines a spec with a running box.
 impl AdmittedSpec {
-    /// The mounts of this spec that can be added to `living`, with their paths in it: without an
-    /// explicit workspace, the existing one is meant.
+    /// The mounts of this spec that can be added to the running box of `living`. Mounts below the
+    /// workspace are moved below that of `living`, unless the caller set `mount_path`.
     pub fn joining(&self, living: &Self) -> Vec<AdmittedMount> {
         let workspace = if self.asked().contains(&SpecField::MountPath) {
             self.mount_path()
@@ -288,8 +288,8 @@ impl AdmittedExec {
     pub fn cmd(&self) -> &str {
         &self.cmd
     }
-    /// The working directory in `living`: without an explicit one, the workspace of the existing
-    /// session.
+    /// The working directory in the existing session `living`: its workspace, unless the caller
+    /// named a directory.
     pub fn workdir<'a>(&'a self, living: &'a AdmittedSpec) -> &'a str {
         if self.workdir_named {
             &self.workdir
@@ -351,7 +351,7 @@ pub struct Facts {
 #[derive(Clone, Debug)]
 pub struct OwnDirectory {
     pub source: OpenedPath,
-    /// With the value of `mount_path`, it becomes the workspace.
+    /// If it equals the request's `mount_path`, the directory becomes the workspace.
     pub mount_path: String,
     pub mode: MountMode,
 }
