@@ -120,7 +120,7 @@ impl EngineImages {
             Ok(false) => Err(ImageError::Reserved {
                 image: name.to_string(),
                 why: format!(
-                    "{} has an image of this name that was not imported by Boxwood, and others may run it",
+                    "{} has an image of this name that was not imported by Boxwood, and other programs may run it",
                     self.backend()
                 ),
             }),

@@ -1,7 +1,7 @@
 //! Names and labels of containers, and the decision which containers are orphaned.
 //!
 //! Containers keep the labels of LangBot Box, so that existing scripts find them. Further labels identify
-//! the daemon, its run, and the process whose life keeps the container.
+//! the instance, the run of its daemon, and the daemon's process: while it runs, the container is kept.
 
 use std::collections::BTreeMap;
 use std::fs;

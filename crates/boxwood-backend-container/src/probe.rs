@@ -14,9 +14,9 @@ const INFO: Duration = Duration::from_secs(10);
 
 pub(crate) async fn probe(shared: Arc<Shared>) -> Result<Probe, ProbeError> {
     let engine = engine(&shared).await;
-    let there = matches!(engine.outcome, Outcome::Works { .. });
+    let is_available = matches!(engine.outcome, Outcome::Works { .. });
     let mut findings = vec![engine];
-    if there {
+    if is_available {
         findings.push(leftovers(&shared).await);
         findings.push(image(&shared).await);
     }
@@ -84,6 +84,6 @@ async fn image(shared: &Shared) -> Finding {
         name: "default image",
         mechanism: None,
         outcome,
-        matters: "boxes without an image start from it; if missing, the first one pulls it",
+        matters: "boxes without an image start from it; if missing, the first such box pulls it",
     }
 }

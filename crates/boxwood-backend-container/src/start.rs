@@ -63,8 +63,8 @@ async fn attempt(
     image: &ImageName,
     recorder: &StartRecorder,
 ) -> Result<Arc<LocalBox>, Failed> {
-    let place = match shared.access().await {
-        Access::Through(place) => place,
+    let location = match shared.access().await {
+        Access::Through(location) => location,
         Access::Direct => match direct(shared, spec, image, recorder).await {
             Err(Failed::Remote { why }) => {
                 tracing::warn!(
@@ -79,7 +79,7 @@ async fn attempt(
         },
     };
     let name = new_name(spec)?;
-    let started = relayed::start(shared, spec, image, &name, place).await;
+    let started = relayed::start(shared, spec, image, &name, location).await;
     match started {
         Err(failed) => Err(clear(shared, &name, failed).await),
         started => started,

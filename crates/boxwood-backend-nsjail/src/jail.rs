@@ -47,8 +47,8 @@ impl Jail {
         let pidfd = pidfd_open(parent, PidfdFlags::empty())?;
         // The pid may have been reused in between; init has another parent then. If nsjail has exited, the
         // parent is the process that inherited init, which must not be killed.
-        let is_it = parent_of(init)? == parent && has_ids_of(parent, init)?;
-        if !is_it || parent == Pid::INIT {
+        let is_nsjail = parent_of(init)? == parent && has_ids_of(parent, init)?;
+        if !is_nsjail || parent == Pid::INIT {
             return Err(io::Error::other("the nsjail process has exited"));
         }
         let process = NsjailProcess::Found(async_fd(pidfd)?);

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 /// More than nsjail logs before it fails.
-const MOST: usize = 16 * 1024;
+const MAX_BYTES: usize = 16 * 1024;
 /// The last lines name the call that failed.
 const LINES: usize = 3;
 
@@ -28,7 +28,7 @@ impl Log {
 
     /// The last lines of the log, joined into one.
     pub(crate) fn last_lines(&self) -> String {
-        let mut buffer = vec![0; MOST];
+        let mut buffer = vec![0; MAX_BYTES];
         let read = self.0.read_at(&mut buffer, 0).unwrap_or(0);
         last_lines(&String::from_utf8_lossy(&buffer[..read]))
     }

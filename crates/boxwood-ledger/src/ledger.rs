@@ -14,7 +14,7 @@ use crate::store::{MAX_ENDED, Note, Store};
 use crate::thread::{self, Message};
 use crate::{End, LedgerError, OpenError, Opened, Row};
 
-/// Clones are the same ledger. The database closes with the last of them.
+/// Clones share one database, which is closed when the last of them is dropped.
 #[derive(Clone)]
 pub struct Ledger(Arc<Inner>);
 
@@ -79,7 +79,7 @@ impl Ledger {
     /// Marks a box as ready, before its client gets a response: if the box dies with the daemon, the next daemon can
     /// report it. Never fails: the change is written later if necessary.
     pub async fn ready(&self, incarnation: u64) {
-        // The thread has logged why it ended.
+        // Fails only without a thread: in memory, after `close`, or after a panic.
         let _ = self
             .ask(move |store| store.note(Note::Ready(incarnation)))
             .await;
@@ -99,7 +99,7 @@ impl Ledger {
             at: Timestamp::now(),
         };
         self.add_ended(end.clone());
-        // The thread has logged why it ended.
+        // Fails only without a thread: in memory, after `close`, or after a panic.
         let _ = self.ask(move |store| store.note(Note::Ended(end))).await;
     }
 

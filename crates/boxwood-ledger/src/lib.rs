@@ -56,6 +56,7 @@ pub struct End {
 pub enum Opened {
     /// There was none: the first start, or it was removed.
     Fresh,
+    /// It was there and is readable.
     Known,
     /// Not a ledger, or not readable by this version. It was renamed, not deleted.
     Damaged {

@@ -12,7 +12,7 @@ use super::access::Location;
 use crate::args::{Area, Bind, EngineMounts};
 
 /// Default uid of a box's commands.
-const BOX: u32 = 1000;
+const BOX_UID: u32 = 1000;
 
 fn unsupported<T>(what: String) -> Result<T, StartError> {
     Err(StartError::Unsupported { what })
@@ -31,7 +31,7 @@ pub(super) fn identity(spec: &AdmittedSpec) -> Result<Identity, StartError> {
         Some(mount) if mount.mode() == MountMode::Rw => Some(owner(mount)?),
         _ => None,
     };
-    let (command_uid, command_gid) = owner.flatten().unwrap_or((BOX, BOX));
+    let (command_uid, command_gid) = owner.flatten().unwrap_or((BOX_UID, BOX_UID));
     Ok(Identity {
         init_uid: 0,
         command_uid,
@@ -59,8 +59,8 @@ fn owner(mount: &AdmittedMount) -> Result<Option<(u32, u32)>, StartError> {
 pub(super) fn engine_mounts(
     spec: &AdmittedSpec,
     identity: &Identity,
-    place: Location,
-    counts_files: bool,
+    location: Location,
+    supports_file_limit: bool,
 ) -> Result<EngineMounts, StartError> {
     if spec.network() == Network::On {
         return unsupported(
@@ -71,14 +71,14 @@ pub(super) fn engine_mounts(
     }
     let mut binds = Vec::new();
     for mount in spec.workspace().into_iter().chain(spec.extra_mounts()) {
-        binds.push(bind(mount, place)?);
+        binds.push(bind(mount, location)?);
     }
     let sizes = TmpfsSizes::of(spec);
     let owner = (identity.command_uid, identity.command_gid);
     let area = |path: &str, size_mb, mode, owner| Area {
         path: path.to_owned(),
         size_mb,
-        files: counts_files.then_some((size_mb * 1024).max(4096)),
+        files: supports_file_limit.then_some((size_mb * 1024).max(4096)),
         mode,
         owner,
     };
@@ -105,9 +105,9 @@ pub(super) fn engine_mounts(
     })
 }
 
-fn bind(mount: &AdmittedMount, place: Location) -> Result<Bind, StartError> {
+fn bind(mount: &AdmittedMount, location: Location) -> Result<Bind, StartError> {
     let source = mount.source();
-    if place == Location::Remote {
+    if location == Location::Remote {
         return unsupported(format!(
             "`{}` is a path on this machine, and the engine runs on another: remove the mount, or use an \
              engine on this machine",

@@ -32,15 +32,15 @@ pub(crate) async fn start(
     spec: &AdmittedSpec,
     image: &ImageName,
     name: &str,
-    place: Location,
+    location: Location,
 ) -> Result<Arc<LocalBox>, Failed> {
     let identity = engine_mounts::identity(spec)?;
-    let counts_files = kernel_of(&shared.settings).is_none();
-    let engine_mounts = engine_mounts(spec, &identity, place, counts_files)?;
+    let supports_file_limit = kernel_of(&shared.settings).is_none();
+    let engine_mounts = engine_mounts(spec, &identity, location, supports_file_limit)?;
     create(shared, spec, image, name, &engine_mounts).await?;
     let volumes = declares_volumes(shared, image).await?;
     let (resources, channel, relay, facts) = attach(shared, name, BoxIds::remote(identity))?;
-    let configured = configure(shared, spec, &resources, channel, facts, place, volumes).await;
+    let configured = configure(shared, spec, &resources, channel, facts, location, volumes).await;
     match configured {
         Ok(local) => Ok(Arc::new(local.relayed(Relayed {
             terminals: has_terminals(&shared.settings),
@@ -144,7 +144,7 @@ async fn configure(
     resources: &Arc<BoxResources>,
     channel: Channel,
     facts: tokio::sync::oneshot::Receiver<Facts>,
-    place: Location,
+    location: Location,
     volumes: bool,
 ) -> Result<LocalBox, StartError> {
     let plan = engine_mounts::plan(spec, resources.ids.identity);
@@ -155,7 +155,7 @@ async fn configure(
     for mount in spec.workspace().into_iter().chain(spec.extra_mounts()) {
         engine_mounts::check_unchanged(mount)?;
     }
-    let bounds = bounds(shared, &resources.name, place).await;
+    let bounds = bounds(shared, &resources.name, location).await;
     let label = isolation_label::label(shared, spec, &facts, init.landlock, &bounds, volumes);
     check_required(spec, &label)?;
     Ok(LocalBox::new(
@@ -167,14 +167,14 @@ async fn configure(
 }
 
 /// What cannot be determined is reported as missing in the label.
-async fn bounds(shared: &Shared, name: &str, place: Location) -> Bounds {
-    let question = match place {
+async fn bounds(shared: &Shared, name: &str, location: Location) -> Bounds {
+    let question = match location {
         Location::Local => args::pid_of(name),
         Location::Remote => args::limits_of(name),
     };
     let output = shared.cli.run(question, INSPECT).await.unwrap_or_default();
     let mut words = output.split_whitespace();
-    match place {
+    match location {
         Location::Local => {
             let pid = words.next().and_then(|pid| pid.parse().ok());
             Bounds::Sandbox(pid.filter(|pid| *pid > 0))
