@@ -59,12 +59,7 @@ pub enum Opened {
     /// It was there and is readable.
     Known,
     /// Not a ledger, or not readable by this version. It was renamed, not deleted.
-    Damaged {
-        moved_to: PathBuf,
-        why: String,
-    },
+    Damaged { moved_to: PathBuf, why: String },
     /// The disk is full. The ledger is in memory until there is space; until then no box can be added.
-    InMemory {
-        why: LedgerError,
-    },
+    InMemory { why: LedgerError },
 }

@@ -22,20 +22,21 @@ use crate::http::ApiError;
 use crate::serve::with_real_paths;
 
 /// Where the agent's boxes run.
-pub(crate) enum Home {
-    Here,
+pub(crate) enum AgentLocation {
+    /// On this daemon.
+    Local,
     /// On another daemon.
-    Elsewhere(Endpoint, Option<Token>),
+    Remote(Endpoint, Option<Token>),
     /// The agent is disabled.
-    Nowhere,
+    Disabled,
 }
 
-impl Home {
+impl AgentLocation {
     /// Also creates the default workspace.
     pub(crate) fn prepare(config: &Config, operator: &PolicyRules) -> Result<Self, AgentError> {
         let settings = &config.agent;
         if !settings.enabled {
-            return Ok(Self::Nowhere);
+            return Ok(Self::Disabled);
         }
         if let Some(text) = &settings.endpoint {
             let endpoint = runtime_endpoint(text).map_err(AgentError::Endpoint)?;
@@ -43,10 +44,10 @@ impl Home {
             if let Endpoint::Unix { .. } = endpoint {
                 workspace::prepare(settings, &rules(settings, operator))?;
             }
-            return Ok(Self::Elsewhere(endpoint, config.runtime_token.clone()));
+            return Ok(Self::Remote(endpoint, config.runtime_token.clone()));
         }
         workspace::prepare(settings, &rules(settings, operator))?;
-        Ok(Self::Here)
+        Ok(Self::Local)
     }
 
     /// Creates the agent. A remote daemon need not be reachable yet; tools report it meanwhile.
@@ -56,9 +57,9 @@ impl Home {
         boxes: impl FnOnce() -> DaemonBoxes,
     ) -> Agent {
         let boxes: Arc<dyn Boxes> = match self {
-            Self::Nowhere => return Agent::disabled(settings.clone()),
-            Self::Here => Arc::new(boxes()),
-            Self::Elsewhere(endpoint, token) => Arc::new(Remote::new(endpoint, token)),
+            Self::Disabled => return Agent::disabled(settings.clone()),
+            Self::Local => Arc::new(boxes()),
+            Self::Remote(endpoint, token) => Arc::new(Remote::new(endpoint, token)),
         };
         Agent::new(boxes, settings.clone())
     }

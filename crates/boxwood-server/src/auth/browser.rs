@@ -8,16 +8,16 @@ use std::net::IpAddr;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, Uri, header};
 
-/// Why a request was classified as coming from a web page.
+/// Why a request is refused as one from a web page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FromElsewhere {
+pub(crate) enum BrowserRefusal {
     #[error("cross-origin requests from web pages are not allowed")]
     Origin,
     #[error("the Host header does not match this daemon")]
     Host,
 }
 
-impl FromElsewhere {
+impl BrowserRefusal {
     pub(crate) fn hint(&self) -> &'static str {
         match self {
             Self::Origin => {
@@ -33,11 +33,11 @@ impl FromElsewhere {
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses cross-origin requests. Programs send neither header.
-pub(crate) fn check_browser(headers: &HeaderMap, uri: &Uri) -> Result<(), FromElsewhere> {
+pub(crate) fn check_browser(headers: &HeaderMap, uri: &Uri) -> Result<(), BrowserRefusal> {
     for site in headers.get_all(FETCH_SITE) {
         // `none` is a user-initiated navigation.
         if !matches!(site.as_bytes(), b"same-origin" | b"none") {
-            return Err(FromElsewhere::Origin);
+            return Err(BrowserRefusal::Origin);
         }
     }
     for origin in headers.get_all(header::ORIGIN) {
@@ -45,7 +45,7 @@ pub(crate) fn check_browser(headers: &HeaderMap, uri: &Uri) -> Result<(), FromEl
             .to_str()
             .is_ok_and(|origin| is_same_origin(origin, headers, uri));
         if !same {
-            return Err(FromElsewhere::Origin);
+            return Err(BrowserRefusal::Origin);
         }
     }
     Ok(())
@@ -78,11 +78,11 @@ pub(crate) fn check_host(
     uri: &Uri,
     local: IpAddr,
     names: &[String],
-) -> Result<(), FromElsewhere> {
+) -> Result<(), BrowserRefusal> {
     let host = host_of(headers, uri)
         .ok()
         .flatten()
-        .ok_or(FromElsewhere::Host)?;
+        .ok_or(BrowserRefusal::Host)?;
     let name = host.host();
     let bare = name
         .strip_prefix('[')
@@ -95,11 +95,11 @@ pub(crate) fn check_host(
         name.eq_ignore_ascii_case("localhost")
             || names.iter().any(|known| known.eq_ignore_ascii_case(name))
     };
-    ours.then_some(()).ok_or(FromElsewhere::Host)
+    ours.then_some(()).ok_or(BrowserRefusal::Host)
 }
 
 /// The host that a request names. Conflicting hosts are refused.
-fn host_of(headers: &HeaderMap, uri: &Uri) -> Result<Option<Authority>, FromElsewhere> {
+fn host_of(headers: &HeaderMap, uri: &Uri) -> Result<Option<Authority>, BrowserRefusal> {
     let mut found = uri.authority().cloned();
     for header in headers.get_all(header::HOST) {
         let authority = header
@@ -107,9 +107,9 @@ fn host_of(headers: &HeaderMap, uri: &Uri) -> Result<Option<Authority>, FromElse
             .ok()
             .and_then(|text| text.parse::<Authority>().ok())
             .filter(|authority| !authority.as_str().contains('@'))
-            .ok_or(FromElsewhere::Host)?;
+            .ok_or(BrowserRefusal::Host)?;
         match &found {
-            Some(known) if known != &authority => return Err(FromElsewhere::Host),
+            Some(known) if known != &authority => return Err(BrowserRefusal::Host),
             _ => found = Some(authority),
         }
     }

@@ -4,6 +4,6 @@ mod browser;
 mod peer;
 mod tokens;
 
-pub(crate) use browser::{FromElsewhere, check_browser, check_host};
-pub(crate) use peer::{Peer, Transport, Trust, Who};
+pub(crate) use browser::{BrowserRefusal, check_browser, check_host};
+pub(crate) use peer::{Peer, PeerIdentity, Transport, Trust};
 pub use tokens::{NewToken, TokenError, Tokens};

@@ -11,7 +11,7 @@ use crate::config::PeerNetwork;
 pub(crate) struct Peer {
     pub(crate) transport: Transport,
     /// The key for counting connections per peer.
-    pub(crate) who: Who,
+    pub(crate) identity: PeerIdentity,
     /// Needs no token.
     pub(crate) trusted: bool,
     /// Root or the daemon's user, which have access to the daemon's files and memory anyway.
@@ -31,13 +31,13 @@ pub(crate) enum Transport {
 
 /// A local user or a remote host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Who {
+pub(crate) enum PeerIdentity {
     Uid(u32),
     Address(IpAddr),
     Unknown,
 }
 
-impl Who {
+impl PeerIdentity {
     /// A host usually has a whole IPv6 /64, which counts as one peer.
     fn at(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
@@ -93,19 +93,19 @@ impl Trust {
             ..self.peer(
                 Transport::Tcp { local: local_ip },
                 owner,
-                Who::at(peer.ip()),
+                PeerIdentity::at(peer.ip()),
             )
         }
     }
 
     pub(crate) fn classify_unix(&self, uid: Option<u32>) -> Peer {
-        self.peer(Transport::Unix, uid, Who::Unknown)
+        self.peer(Transport::Unix, uid, PeerIdentity::Unknown)
     }
 
-    fn peer(&self, transport: Transport, uid: Option<u32>, without_uid: Who) -> Peer {
+    fn peer(&self, transport: Transport, uid: Option<u32>, without_uid: PeerIdentity) -> Peer {
         Peer {
             transport,
-            who: uid.map_or(without_uid, Who::Uid),
+            identity: uid.map_or(without_uid, PeerIdentity::Uid),
             trusted: uid.is_some_and(|uid| self.uids.contains(&uid)),
             operator: uid.is_some_and(|uid| self.operators.contains(&uid)),
             langbot: false,
@@ -183,17 +183,17 @@ mod tests {
     #[test]
     fn connections_are_counted_per_local_user_or_remote_host() {
         let trust = Trust::new(0, &[]);
-        let who = |peer: &str| {
+        let of = |peer: &str| {
             let local = "[2001:db8::9]:5410".parse().expect("address");
             trust
                 .classify_tcp(peer.parse().expect("address"), local)
-                .who
+                .identity
         };
-        assert_eq!(who("[2001:db8::1:1]:9"), who("[2001:db8::2:2]:10"));
-        assert_ne!(who("[2001:db8::1]:9"), who("[2001:db8:0:1::1]:9"));
-        assert_eq!(who("192.0.2.1:9"), who("[::ffff:192.0.2.1]:10"));
-        assert_ne!(who("192.0.2.1:9"), who("192.0.2.2:9"));
-        assert_eq!(trust.classify_unix(Some(7)).who, Who::Uid(7));
+        assert_eq!(of("[2001:db8::1:1]:9"), of("[2001:db8::2:2]:10"));
+        assert_ne!(of("[2001:db8::1]:9"), of("[2001:db8:0:1::1]:9"));
+        assert_eq!(of("192.0.2.1:9"), of("[::ffff:192.0.2.1]:10"));
+        assert_ne!(of("192.0.2.1:9"), of("192.0.2.2:9"));
+        assert_eq!(trust.classify_unix(Some(7)).identity, PeerIdentity::Uid(7));
     }
 
     #[test]

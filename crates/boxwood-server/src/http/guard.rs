@@ -14,7 +14,7 @@ use boxwood_session::Access;
 use super::App;
 use super::error::{ApiError, Cause};
 use super::params::has_valid_escapes;
-use crate::auth::{Peer, Transport, Who, check_browser, check_host};
+use crate::auth::{Peer, PeerIdentity, Transport, check_browser, check_host};
 use crate::load::{RequestMemory, charge_response};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -124,10 +124,10 @@ impl Caller {
         match self {
             Self::Anonymous => None,
             Self::Token(name) => Some(Principal(format!("token {name}"))),
-            Self::Local(peer) => match peer.who {
-                Who::Uid(uid) => Some(Principal(format!("uid {uid}"))),
-                Who::Address(address) => Some(Principal(format!("address {address}"))),
-                Who::Unknown => None,
+            Self::Local(peer) => match peer.identity {
+                PeerIdentity::Uid(uid) => Some(Principal(format!("uid {uid}"))),
+                PeerIdentity::Address(address) => Some(Principal(format!("address {address}"))),
+                PeerIdentity::Unknown => None,
             },
         }
     }
@@ -161,7 +161,7 @@ fn authenticate(app: &App, request: &Request) -> Result<Caller, ApiError> {
     if OPEN.contains(&uri.path()) {
         return Ok(Caller::Anonymous);
     }
-    let refuse = |reason: crate::auth::FromElsewhere| {
+    let refuse = |reason: crate::auth::BrowserRefusal| {
         ApiError::new(ErrorCode::Forbidden, reason.to_string()).hint(reason.hint())
     };
     check_browser(headers, uri).map_err(refuse)?;

@@ -40,7 +40,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, watch};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::agent::{DaemonBoxes, Home};
+use crate::agent::{AgentLocation, DaemonBoxes};
 use crate::auth::Tokens;
 use crate::config::{Config, HttpConfig};
 use crate::load::PrincipalQuota;
@@ -90,7 +90,7 @@ impl App {
         sessions: Sessions,
         rules: PolicyRules,
         langbot: Setup,
-        home: Home,
+        agent_location: AgentLocation,
         stopping: watch::Receiver<bool>,
         handing_over: watch::Receiver<bool>,
     ) -> Self {
@@ -120,7 +120,7 @@ impl App {
         };
         Self {
             langbot: Arc::new(LangBot::new(langbot, services)),
-            agent: home.agent(&config.agent, boxes),
+            agent: agent_location.agent(&config.agent, boxes),
             mcp: McpHost::new(config, &sessions, &rules, &skills, start_timeout),
             start_timeout,
             sessions,

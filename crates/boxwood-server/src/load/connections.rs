@@ -2,11 +2,11 @@
 
 use super::LoadConfig;
 use super::shares::{Share, Shares};
-use crate::auth::{Peer, Who};
+use crate::auth::{Peer, PeerIdentity};
 use crate::config::HttpConfig;
 
 /// Counts one connection until it is closed, also after an upgrade to WebSocket.
-pub(crate) type ConnectionPermit = Share<Who>;
+pub(crate) type ConnectionPermit = Share<PeerIdentity>;
 
 pub(crate) struct ConnectionLimits {
     trusted: ConnectionLimit,
@@ -17,7 +17,7 @@ pub(crate) struct ConnectionLimits {
 struct ConnectionLimit {
     max: usize,
     max_per_peer: usize,
-    open: Shares<Who>,
+    open: Shares<PeerIdentity>,
 }
 
 impl ConnectionLimits {
@@ -55,7 +55,7 @@ impl ConnectionLimits {
             &self.untrusted
         };
         let has_room = |own, total| total < limit.max && own < limit.max_per_peer;
-        limit.open.take(peer.who, 1, has_room)
+        limit.open.take(peer.identity, 1, has_room)
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     fn peer(trusted: bool, uid: u32) -> Peer {
         Peer {
             transport: Transport::Unix,
-            who: Who::Uid(uid),
+            identity: PeerIdentity::Uid(uid),
             trusted,
             operator: false,
             langbot: false,

@@ -25,7 +25,7 @@ use self::recovery::{Recovery, recover};
 use self::start::Start;
 use self::systemd::Notify;
 use self::takeover::{Successor, TakeoverError, TakeoverListener};
-use crate::agent::{AgentError, Home};
+use crate::agent::{AgentError, AgentLocation};
 use crate::auth::Trust;
 use crate::config::{Config, ServiceManager, langbot_environment};
 use crate::http::{App, router};
@@ -226,7 +226,7 @@ async fn run(
     for profile in rules.profiles.iter() {
         wiring::check_profile(&profile.name, profile.backend.as_deref(), &backends)?;
     }
-    let home = Home::prepare(&config, &rules)?;
+    let agent_location = AgentLocation::prepare(&config, &rules)?;
     raise_descriptor_limit();
     let address = sockets.used.iter().find_map(Socket::tcp_address);
     let socket = sockets.used.iter().find_map(Socket::unix_path);
@@ -264,7 +264,7 @@ async fn run(
         sessions.clone(),
         rules,
         langbot,
-        home,
+        agent_location,
         is_stopping,
         is_handing_over,
     ));

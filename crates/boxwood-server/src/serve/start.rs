@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::agent::Home;
+use crate::agent::AgentLocation;
 use crate::config::{Config, ServiceManager};
 use crate::listen::sockets::{Chosen, Socket, choose};
 use crate::serve::systemd::Notify;
@@ -38,7 +38,7 @@ impl Start {
     /// Takes over from the daemon that uses the state directory; starts alone if there is none.
     pub fn following(config: &Config, manager: ServiceManager) -> Result<Self, ServeError> {
         // Check everything that could make this daemon fail before the running one is stopped.
-        Home::prepare(config, &rules(config)?)?;
+        AgentLocation::prepare(config, &rules(config)?)?;
         wiring::check(config)?;
         let mut offer = match takeover::request(&config.state_dir)? {
             Takeover::NotRunning(lock) => {

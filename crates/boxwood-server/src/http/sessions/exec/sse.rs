@@ -19,7 +19,7 @@ use utoipa::IntoParams;
 
 use super::start::{StartOptions, Started};
 use super::utf8::Utf8Decoder;
-use super::ws::From;
+use super::ws::ResumeOffsets;
 use crate::http::App;
 use crate::http::error::{ApiError, ApiResult};
 use crate::http::json::JsonBody;
@@ -36,14 +36,14 @@ const END_ID: &str = "end";
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Choice {
+pub(crate) struct StreamParams {
     /// Keep the command running for a while after its client disconnects. Events then have ids.
     #[serde(default)]
     resumable: bool,
 }
 
 #[utoipa::path(post, path = "/v1/sessions/{session_id}/exec/stream", tag = "live",
-    params(Choice),
+    params(StreamParams),
     request_body = SpecRequest,
     responses(
         (status = 200, content_type = "text/event-stream", body = ExecExit,
@@ -52,11 +52,11 @@ pub(crate) struct Choice {
 pub(crate) async fn exec(
     State(app): State<Arc<App>>,
     session: InSession,
-    Params(choice): Params<Choice>,
+    Params(params): Params<StreamParams>,
     JsonBody(request): JsonBody<SpecRequest>,
 ) -> ApiResult {
     let options = StartOptions {
-        resumable: choice.resumable,
+        resumable: params.resumable,
         ..StartOptions::default()
     };
     let mut started = Started::start(&app, session, request, options).await?;
@@ -75,7 +75,7 @@ pub(crate) async fn exec(
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/execs/{exec_id}/stream", tag = "execs", operation_id = "watch_exec",
-    params(From,
+    params(ResumeOffsets,
         ("Last-Event-ID" = Option<String>, Header, description = "Continue after this event")),
     responses(
         (status = 200, content_type = "text/event-stream", body = ExecExit,
@@ -85,7 +85,7 @@ pub(crate) async fn exec(
 pub(crate) async fn resume(
     State(app): State<Arc<App>>,
     InExec(sessions, id, exec_id): InExec,
-    Params(from): Params<From>,
+    Params(from): Params<ResumeOffsets>,
     headers: HeaderMap,
 ) -> ApiResult {
     let since = match headers.get(LAST_EVENT_ID) {

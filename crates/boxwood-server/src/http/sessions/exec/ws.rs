@@ -51,14 +51,14 @@ async fn serve(socket: WebSocket, app: &App, session: InSession) {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct From {
+pub(crate) struct ResumeOffsets {
     /// Offset in the command's stdout, or `now` for output that was not delivered yet.
     stdout: Option<String>,
     /// Offset in the command's stderr, or `now`.
     stderr: Option<String>,
 }
 
-impl From {
+impl ResumeOffsets {
     pub(crate) fn read(&self) -> ApiResult<(Since, Since)> {
         let read = |what, text: &Option<String>| match text {
             Some(text) => params::offset(what, text),
@@ -69,7 +69,7 @@ impl From {
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/execs/{exec_id}/ws", tag = "execs", operation_id = "resume_exec",
-    params(From),
+    params(ResumeOffsets),
     responses(
         (status = 101, description = "A command started with `resumable`, from the offsets on; \
             frames are `ExecInput` and `ExecOutput`", body = ExecOutput),
@@ -77,7 +77,7 @@ impl From {
 pub(crate) async fn resume(
     State(app): State<Arc<App>>,
     InExec(sessions, id, exec_id): InExec,
-    Params(from): Params<From>,
+    Params(from): Params<ResumeOffsets>,
     upgrade: Upgrade,
 ) -> ApiResult {
     let since = from.read()?;

@@ -11,8 +11,8 @@ use crate::http::json::{self, JsonBody};
 use crate::http::params::InSession;
 use crate::http::{BACKEND_TIMEOUT, with_timeout};
 
-/// Numbers that count from 1.
-fn check<const N: usize>(numbers: [(Option<u64>, &str); N]) -> ApiResult<()> {
+/// Refuses zero for numbers that count from 1.
+fn refuse_zeros<const N: usize>(numbers: [(Option<u64>, &str); N]) -> ApiResult<()> {
     match numbers.iter().find(|(number, _)| *number == Some(0)) {
         Some((_, name)) => Err(ApiError::validation(format!("{name} must be at least 1"))),
         None => Ok(()),
@@ -27,7 +27,7 @@ pub(crate) async fn read(
     JsonBody(mut request): JsonBody<ReadTextRequest>,
 ) -> ApiResult {
     request.path = inside(request.path)?;
-    check([
+    refuse_zeros([
         (request.offset, "offset"),
         (request.limit, "limit"),
         (request.max_bytes, "max_bytes"),
@@ -68,7 +68,7 @@ pub(crate) async fn glob(
     JsonBody(mut request): JsonBody<GlobRequest>,
 ) -> ApiResult {
     request.path = inside(request.path)?;
-    check([(request.limit, "limit")])?;
+    refuse_zeros([(request.limit, "limit")])?;
     let searching = sessions.glob(&id, request);
     with_timeout(BACKEND_TIMEOUT, searching).await.map(json::ok)
 }
@@ -81,7 +81,7 @@ pub(crate) async fn grep(
     JsonBody(mut request): JsonBody<GrepRequest>,
 ) -> ApiResult {
     request.path = inside(request.path)?;
-    check([(request.limit, "limit")])?;
+    refuse_zeros([(request.limit, "limit")])?;
     let searching = sessions.grep(&id, request);
     with_timeout(BACKEND_TIMEOUT, searching).await.map(json::ok)
 }

@@ -25,7 +25,7 @@ use crate::http::websocket::{self, CloseReason, LastSeen, Upgrade};
 use crate::http::{App, langbot};
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/ws", tag = "processes",
-    params(From),
+    params(RelayParams),
     responses(
         (status = 101, description = "The relay of the process `default`"),
         (status = 409, body = ErrorBody, description = "The process has exited"),
@@ -41,7 +41,7 @@ pub(crate) async fn attach(
 }
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}/ws", tag = "processes",
-    params(From),
+    params(RelayParams),
     responses(
         (status = 101, description = "The relay: text frames of one line each. With `since`, frames are \
             `RelayNews`, `RelayControl` and bytes", body = RelayNews),
@@ -92,7 +92,7 @@ pub(crate) async fn attach_named(
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct From {
+struct RelayParams {
     /// Where the output starts: an offset in the output of the process, or `now` for output that was not
     /// delivered yet. With it the relay carries bytes and can be resumed.
     #[param(value_type = Option<String>)]
@@ -101,7 +101,7 @@ struct From {
 
 /// Unknown query parameters are ignored here, for compatibility.
 fn since_param(uri: &Uri) -> ApiResult<Option<Since>> {
-    let Ok(Query(From { since: Some(text) })) = Query::try_from_uri(uri) else {
+    let Ok(Query(RelayParams { since: Some(text) })) = Query::try_from_uri(uri) else {
         return Ok(None);
     };
     params::offset("since", &text).map(Some)
