@@ -163,22 +163,34 @@ async fn set_preference(
     request: Message,
     stream: &EventStream,
 ) -> Result<Message, RpcError> {
-    if !lock(&session.preferences).has_room(&preference) {
-        return Err(RpcError::too_many_subscriptions());
-    }
+    let is_removal = matches!(preference, Preference::Unsubscribe(_));
+    let is_reserved = {
+        let mut own = lock(&session.preferences);
+        if !own.has_room(&preference) {
+            return Err(RpcError::too_many_subscriptions());
+        }
+        // The hub keeps what it has added, even if the request is cancelled.
+        initialized.hubs.is_some() && !is_removal && own.add(preference.clone())
+    };
     let answer = match &initialized.hubs {
         // Other clients use the process too.
-        Some(hubs) => hubs.apply(&preference).await?,
-        None => call_with_progress(inner, session, initialized, request, stream).await?,
+        Some(hubs) => hubs.apply(&preference).await,
+        None => call_with_progress(inner, session, initialized, request, stream).await,
     };
-    if answer.error().is_none() {
-        match &initialized.processes {
-            // Only the dedicated process reports what a call on it causes.
-            Some(processes) if initialized.hubs.is_some() => processes.apply(preference).await,
-            _ => drop(lock(&session.preferences).add(preference)),
+    let is_accepted = answer.as_ref().is_ok_and(|answer| answer.error().is_none());
+    match (&initialized.processes, preference) {
+        // Only the dedicated process reports what a call on it causes.
+        (Some(processes), preference) if is_accepted && initialized.hubs.is_some() => {
+            processes.apply(preference).await;
         }
+        (_, preference) if is_accepted => drop(lock(&session.preferences).add(preference)),
+        // The hub has removed it too.
+        (_, Preference::Subscribe(uri)) if is_reserved => {
+            lock(&session.preferences).uris.remove(&uri);
+        }
+        _ => {}
     }
-    Ok(answer)
+    answer
 }
 
 async fn call_with_progress(

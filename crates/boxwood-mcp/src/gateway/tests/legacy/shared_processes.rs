@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use super::client::{Stream, request};
 use super::*;
+use crate::gateway::notifications::preferences::{LONGEST_URI, MOST_URI_BYTES};
+use crate::gateway::tests::modern::{FakeServers, Knows};
 
 async fn set_level(client: &Client, level: &str) -> Value {
     let body = request(90, "logging/setLevel", json!({"level": level}));
@@ -121,6 +123,29 @@ async fn each_client_has_its_own_subscriptions_and_the_server_gets_each_once() {
             r#"resources/unsubscribe "x://b""#
         ]
     );
+}
+
+#[tokio::test]
+async fn subscriptions_of_cancelled_requests_count_for_the_limit() {
+    let servers = FakeServers::with(&[("one", Knows::Sessions)]);
+    let record = servers.record("one");
+    *record.unanswered.lock().expect("lock") = Some(("main", "resources/subscribe"));
+    let client = Client::begun(&servers.gateway(), "one", json!({})).await;
+    client.call(1, "echo", json!({})).await;
+    for number in 1..=MOST_URI_BYTES / LONGEST_URI {
+        let uri = format!("{number:0LONGEST_URI$}");
+        let body = request(91, "resources/subscribe", json!({"uri": uri}));
+        let asking = client.clone();
+        let asking = tokio::spawn(async move { asking.post(&body).await });
+        record.wait("main resources/subscribe", number).await;
+        let params = json!({"requestId": 91});
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        client.post(&cancel).await;
+        asking.await.expect("no panic");
+    }
+    let refused = subscribe(&client, "subscribe", "x://a").await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
 }
 
 #[tokio::test]
