@@ -188,6 +188,9 @@ async fn set_preference(
         (_, Preference::Subscribe(uri)) if is_reserved => {
             lock(&session.preferences).uris.remove(&uri);
         }
+        (_, Preference::Unsubscribe(uri)) if initialized.hubs.is_some() => {
+            lock(&session.preferences).uris.remove(&uri);
+        }
         _ => {}
     }
     answer

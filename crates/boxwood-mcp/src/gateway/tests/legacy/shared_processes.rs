@@ -1,9 +1,9 @@
 //! Notifications and preferences of legacy clients that share a process.
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::client::{Stream, request};
+use super::client::{Stream, read_slowly, request};
 use super::*;
 use crate::gateway::notifications::preferences::{LONGEST_URI, MOST_URI_BYTES};
 use crate::gateway::tests::modern::{FakeServers, Knows};
@@ -146,6 +146,24 @@ async fn subscriptions_of_cancelled_requests_count_for_the_limit() {
     }
     let refused = subscribe(&client, "subscribe", "x://a").await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_unsubscription_does_not_count_for_the_limit() {
+    let servers = FakeServers::with(&[("one", Knows::Sessions)]);
+    let record = servers.record("one");
+    *record.unanswered.lock().expect("lock") = Some(("main", "resources/unsubscribe"));
+    let client = Client::begun(&servers.gateway(), "one", json!({})).await;
+    for number in 0..=MOST_URI_BYTES / LONGEST_URI {
+        let uri = format!("{number:0LONGEST_URI$}");
+        let answer = subscribe(&client, "subscribe", &uri).await;
+        assert_eq!(answer["result"], json!({}), "{answer}");
+        let body = request(91, "resources/unsubscribe", json!({"uri": uri}));
+        let request = client.request(Method::POST, body.to_string());
+        let answer = client.send(request).await;
+        let failed = read_slowly(answer).await.text;
+        assert!(failed.contains("did not respond"), "{failed}");
+    }
 }
 
 #[tokio::test]
