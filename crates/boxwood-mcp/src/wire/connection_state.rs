@@ -43,6 +43,7 @@ pub(crate) struct ConnectionState {
     pub(crate) ended: watch::Sender<Option<CloseReason>>,
     /// Stops the reader and the writer.
     pub(crate) stop: CancellationToken,
+    first_id: u64,
     next_id: AtomicU64,
     last_message_at: Mutex<Instant>,
     pub(crate) usage: Usage,
@@ -52,6 +53,7 @@ pub(crate) struct ConnectionState {
 
 impl ConnectionState {
     pub(crate) fn new(limits: WireLimits, log: Arc<ProtocolLog>, queue: WriteQueue) -> Self {
+        let first_id = first_id();
         Self {
             limits,
             log,
@@ -60,7 +62,8 @@ impl ConnectionState {
             inbound: Receivers::new(limits.line),
             ended: watch::Sender::new(None),
             stop: CancellationToken::new(),
-            next_id: AtomicU64::new(first_id()),
+            first_id,
+            next_id: AtomicU64::new(first_id),
             last_message_at: Mutex::new(Instant::now()),
             usage: Usage::new(),
             audience: Mutex::default(),
@@ -107,14 +110,18 @@ impl ConnectionState {
         }
     }
 
-    /// Returns true if the oversized line belongs to one pending call.
+    /// Returns true if the oversized line belongs to one call, which may have ended.
     pub(crate) fn on_oversized_line(&self, oversized: &OversizedLine) -> bool {
         let limit = self.limits.line;
         let Some(id) = oversized.answers() else {
             return false;
         };
         let Some(call) = self.pending.take(id) else {
-            return false;
+            let is_late = (self.first_id..self.next_id.load(Ordering::Relaxed)).contains(&id);
+            if is_late {
+                self.log.note("dropped an oversized response to a request that has ended");
+            }
+            return is_late;
         };
         let why = format!("response to {} exceeds {limit} bytes", call.method);
         self.log.note(&why);

@@ -122,6 +122,29 @@ async fn a_response_that_is_too_long_fails_only_its_call() {
 }
 
 #[tokio::test]
+async fn a_response_that_is_too_long_may_come_after_its_call_has_ended() {
+    let limits = WireLimits {
+        line: 100_000,
+        ..WireLimits::default()
+    };
+    let Stage {
+        connection,
+        mut peer,
+        ..
+    } = stage(limits);
+    let calling = connection.clone();
+    let call =
+        tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
+    let told = peer.told().await;
+    call.abort();
+    let cancelled = peer.told().await;
+    assert_eq!(cancelled["params"]["requestId"], told["id"]);
+    let long = "x".repeat(150_000);
+    peer.answer(&told, &format!("\"{long}\"")).await;
+    still_works(&connection, &mut peer).await;
+}
+
+#[tokio::test]
 async fn an_endless_line_closes_the_connection() {
     let limits = WireLimits {
         line: 10_000,
