@@ -2,12 +2,30 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
 use serde_json::json;
 
 use super::client::Stream;
 use super::{Client, FakeServers, Knows};
-use crate::gateway::GatewaySettings;
-use crate::protocol_versions::LOG_LEVEL;
+use crate::gateway::tests::fake_servers::named;
+use crate::gateway::{GatewaySettings, Target};
+use crate::protocol_versions::{LOG_LEVEL, MODERN};
+
+#[tokio::test]
+async fn get_and_delete_are_refused() {
+    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let gateway = servers.gateway();
+    for method in [Method::GET, Method::DELETE] {
+        let request = Request::builder().method(method).uri("/mcp/new");
+        let request = request.header("mcp-protocol-version", MODERN);
+        let request = request.body(Bytes::new()).expect("a request");
+        let target = Target::One(named("new"));
+        let answer = gateway.answer(target, None, request).await;
+        assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(answer.headers()["allow"], "POST");
+    }
+}
 
 #[tokio::test]
 async fn a_server_of_both_versions_is_called_in_the_clients_version() {
