@@ -158,7 +158,8 @@ impl NotificationHub {
 
     /// Sends what has changed since the last update. Does not start the server.
     ///
-    /// Stops at the first request without a response, because clients wait for the lock.
+    /// Stops at the first subscription without a response, because clients wait for the lock. A server may
+    /// ignore log levels.
     async fn update(&self) {
         let Some(hosted) = self.registry.connected(&self.name) else {
             return;
@@ -174,6 +175,9 @@ impl NotificationHub {
             // Does not count as use of the server.
             let how = CallOptions::internal(REQUEST_TIMEOUT);
             let Ok(answer) = change.send(&connection, how).await else {
+                if matches!(change, Preference::LogLevel(_)) {
+                    continue;
+                }
                 return;
             };
             if answer.error().is_none() {
