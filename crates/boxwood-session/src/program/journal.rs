@@ -231,11 +231,21 @@ impl Journal {
 
     /// Returns the last bytes that are kept, at most `most`.
     pub(crate) fn last(&self, most: u64) -> io::Result<Vec<u8>> {
-        let from = self.end().saturating_sub(most).max(self.start());
-        let mut bytes = self.read(from, usize::MAX)?;
-        let freed = usize::try_from(self.start().saturating_sub(from)).unwrap_or(usize::MAX);
-        bytes.drain(..freed.min(bytes.len()));
-        Ok(bytes)
+        loop {
+            let from = self.end().saturating_sub(most).max(self.start());
+            let read = self.read(from, usize::MAX);
+            // Another thread may free bytes meanwhile.
+            let freed = usize::try_from(self.start().saturating_sub(from)).unwrap_or(usize::MAX);
+            match read {
+                Ok(mut bytes) if freed < bytes.len() => {
+                    bytes.drain(..freed);
+                    return Ok(bytes);
+                }
+                read if freed == 0 => return read,
+                // All of them were freed.
+                Ok(_) | Err(_) => {}
+            }
+        }
     }
 
     /// Frees the memory of older bytes, rounded down to a step.
@@ -443,6 +453,26 @@ mod tests {
         journal.forget_before(200_000);
         let start = usize::try_from(journal.start()).expect("small");
         assert!(start > 0 && journal.last(1 << 30).expect("kept") == bytes[start..]);
+    }
+
+    #[test]
+    fn the_last_bytes_are_read_while_older_ones_are_freed() {
+        const KEPT: u64 = 128 * 1024;
+        let journal = Journal::new("test").expect("a journal");
+        let piece = vec![b'x'; 64 * 1024];
+        journal.append(&piece).expect("taken");
+        std::thread::scope(|threads| {
+            let writing = threads.spawn(|| {
+                for _ in 0..1000 {
+                    let end = journal.append(&piece).expect("taken");
+                    journal.forget_before(end.saturating_sub(KEPT));
+                }
+            });
+            while !writing.is_finished() {
+                let last = journal.last(KEPT).expect("kept");
+                assert!(!last.is_empty() && !last.contains(&0), "freed bytes");
+            }
+        });
     }
 
     #[test]
