@@ -195,6 +195,7 @@ pub(crate) fn adopt(
         let is_signalled = listed.running().is_signalled();
         let mut exit = end_of(&ended, &record, is_signalled);
         let result = finish(record, &listed.running().note, &streams, &mut exit);
+        exit.notices.clone_from(&result.notices);
         if ended.is_unkillable() {
             registry.close_unkillable(&session);
         }

@@ -454,6 +454,7 @@ async fn an_adopted_captured_command_keeps_output_input_and_deadline() {
     let stdin = input.clone();
     let admission = request_with("s", "@ name in; echo; stay", |spec| {
         spec.stdin = Some(stdin);
+        spec.timeout_sec = Some(500);
     });
     let sessions = first.clone();
     let fed = tokio::spawn(async move { sessions.exec(admission).await });
@@ -498,4 +499,8 @@ async fn an_adopted_captured_command_keeps_output_input_and_deadline() {
     let result = result_of("name in").expect("a result");
     assert_eq!(result.exit_code, Some(5));
     assert!(result.stdout == input, "all of it, and nothing twice");
+    assert!(result.notices[0].contains("timeout_sec was shortened"));
+    let execs = second.execs(&id("s")).expect("there");
+    let mut ends = execs.into_iter().filter_map(|exec| exec.exit);
+    assert!(ends.any(|exit| exit.notices == result.notices));
 }
