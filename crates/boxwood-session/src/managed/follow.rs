@@ -54,6 +54,7 @@ pub(crate) fn follow_process(session: &Arc<Session>, start: Start, facts: &[Fact
         end: watch::Sender::new(end),
         attachment: Arc::new(Semaphore::new(1)),
     });
+    managed.release_stderr();
     let detach = session.execs.detach_signal();
     let task = Task {
         managed: Arc::clone(&managed),
@@ -132,10 +133,17 @@ impl Managed {
             // A process can close its stdout and keep running; clients have to know.
             Stream::Stdout if count == 0 => self.program.stdout.end(),
             Stream::Stdout => {}
-            Stream::Stderr => {
-                let journal = self.program.stderr.journal();
-                journal.forget_before(journal.end().saturating_sub(LOG_BYTES));
-            }
+            Stream::Stderr => self.release_stderr(),
         }
+    }
+
+    /// No client reads stderr, so all of it counts as delivered. The part for the logs is kept.
+    fn release_stderr(&self) {
+        let journal = self.program.stderr.journal();
+        let end = journal.end();
+        if let Err(error) = journal.set_delivered(end) {
+            tracing::warn!(%error, process = %self.id(), "failed to release the budget of stderr");
+        }
+        journal.forget_before(end.saturating_sub(LOG_BYTES));
     }
 }

@@ -96,6 +96,19 @@ async fn exit_code_time_and_stderr_of_an_ended_process_are_kept() {
 }
 
 #[tokio::test]
+async fn stderr_of_a_process_does_not_use_up_the_budget() {
+    let daemon = daemon();
+    with_session(&daemon).await;
+    let text = "head -c 1000000 /dev/zero >&2";
+    let started = start(&daemon, "p", text, Replace::Refuse).await;
+    started.expect("started");
+    until_exited(&daemon, "p").await;
+    let logs = daemon.sessions.logs(&id("s"), &process_id("p"));
+    assert_eq!(logs.expect("kept").stderr.len(), 128 * 1024);
+    assert_eq!(daemon.sessions.budget().used(), 0);
+}
+
+#[tokio::test]
 async fn a_program_that_is_missing_exits_127() {
     let daemon = daemon();
     with_session(&daemon).await;
