@@ -119,7 +119,8 @@ impl ConnectionState {
         let Some(call) = self.pending.take(id) else {
             let is_late = (self.first_id..self.next_id.load(Ordering::Relaxed)).contains(&id);
             if is_late {
-                self.log.note("dropped an oversized response to a request that has ended");
+                self.log
+                    .note("dropped an oversized response to a request that has ended");
             }
             return is_late;
         };

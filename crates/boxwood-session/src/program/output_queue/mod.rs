@@ -289,13 +289,15 @@ impl OutputQueue {
         mut take: impl FnMut(&mut State, &Journal) -> io::Result<Poll<Option<T>>>,
     ) -> Option<T> {
         loop {
+            // Created first: it notices a client that attaches after the check.
+            let news = self.news.notified();
             let next = take(&mut lock(&self.state), &self.journal);
             match next {
                 Ok(Poll::Ready(Some(taken))) => {
                     self.room.notify_one();
                     return Some(taken);
                 }
-                Ok(Poll::Pending) => self.news.notified().await,
+                Ok(Poll::Pending) => news.await,
                 Ok(Poll::Ready(None)) => return None,
                 Err(error) => {
                     Self::log_failed_read(&error);

@@ -247,3 +247,19 @@ fn a_replaced_client_reads_nothing_more() {
     assert!(!case.queue.is_current(first));
     assert_eq!(case.bytes(4), Some((0, b"0123".to_vec())));
 }
+
+#[test]
+fn a_client_that_is_replaced_while_it_starts_to_wait_is_woken() {
+    let case = Case::new();
+    let mut calls = 0;
+    let next = case.queue.next(|_, _| {
+        calls += 1;
+        case.queue.news.notify_waiters();
+        Ok(if calls == 1 {
+            Poll::Pending
+        } else {
+            Poll::Ready(None::<()>)
+        })
+    });
+    assert_eq!(next.now_or_never(), Some(None));
+}
