@@ -43,7 +43,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::agent::{AgentLocation, DaemonBoxes};
 use crate::auth::Tokens;
 use crate::config::{Config, HttpConfig};
-use crate::load::PrincipalQuota;
+use crate::load::PrincipalLimit;
 use crate::mcp_hosting::McpHost;
 use crate::serve::skill_store;
 pub(crate) use daemon::metrics::Metrics;
@@ -79,7 +79,7 @@ pub(crate) struct App {
     /// One permit per open WebSocket.
     sockets: Arc<Semaphore>,
     /// Limits the requests that the MCP gateway holds per principal.
-    mcp_quota: PrincipalQuota,
+    mcp_limit: PrincipalLimit,
     skill_uploads: Arc<UploadGate>,
     next_request_id: AtomicU64,
 }
@@ -132,7 +132,7 @@ impl App {
             handing_over,
             sockets: Arc::new(Semaphore::new(config.http.max_connections)),
             http: config.http.clone(),
-            mcp_quota: PrincipalQuota::default(),
+            mcp_limit: PrincipalLimit::default(),
             skill_uploads,
             next_request_id: guard::first_request_id(),
         }

@@ -4,7 +4,7 @@
 
 mod connections;
 mod memory;
-mod principal_quota;
+mod principal_limit;
 mod shares;
 mod spare_descriptor;
 
@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 pub(crate) use connections::{ConnectionLimits, ConnectionPermit};
 pub(crate) use memory::{RequestMemory, charge_response};
-pub(crate) use principal_quota::PrincipalQuota;
+pub(crate) use principal_limit::PrincipalLimit;
 pub(crate) use spare_descriptor::SpareDescriptor;
 
 /// The `[load]` section. Defaults depend on the machine.

@@ -94,9 +94,9 @@ async fn whole(
     let principal = principal.map(|principal| principal.0.clone());
     let (mut request, memory) = body::read_whole(app, request).await?;
     let (budget, length) = (app.sessions.budget(), request.body().len());
-    let quota = app.mcp_quota.take(principal.as_deref(), length, budget)?;
+    let share = app.mcp_limit.take(principal.as_deref(), length, budget)?;
     // The call may keep the body long after the response has started.
-    let permit = BodyPermit::new((memory, quota));
+    let permit = BodyPermit::new((memory, share));
     request.extensions_mut().insert(permit);
     Ok((principal, request))
 }

@@ -10,13 +10,13 @@ use super::shares::{Share, Shares};
 /// One principal may hold a quarter of the budget.
 const DIVISOR: usize = 4;
 
-/// All callers without a name share one quota.
+/// All callers without a name share one limit.
 type Principal = Option<Box<str>>;
 
 #[derive(Clone, Default)]
-pub(crate) struct PrincipalQuota(Shares<Principal>);
+pub(crate) struct PrincipalLimit(Shares<Principal>);
 
-impl PrincipalQuota {
+impl PrincipalLimit {
     /// A single request is always accepted: the overall budget has already admitted it.
     pub(crate) fn take(
         &self,
@@ -38,32 +38,32 @@ mod tests {
     #[test]
     fn one_principal_cannot_use_the_whole_budget() {
         let budget = Budget::new(100);
-        let quota = PrincipalQuota::default();
-        let ann = quota.take(Some("ann"), 20, &budget).expect("room");
-        assert!(quota.take(Some("ann"), 6, &budget).is_err());
+        let limit = PrincipalLimit::default();
+        let ann = limit.take(Some("ann"), 20, &budget).expect("room");
+        assert!(limit.take(Some("ann"), 6, &budget).is_err());
         assert_eq!(budget.refused(), 1);
-        let more = quota.take(Some("ann"), 5, &budget).expect("a quarter");
-        let _bob = quota.take(Some("bob"), 25, &budget).expect("own quota");
+        let more = limit.take(Some("ann"), 5, &budget).expect("a quarter");
+        let _bob = limit.take(Some("bob"), 25, &budget).expect("own share");
         drop((ann, more));
-        assert!(quota.take(Some("ann"), 25, &budget).is_ok());
+        assert!(limit.take(Some("ann"), 25, &budget).is_ok());
         assert_eq!(
-            quota.0.lock().len(),
+            limit.0.lock().len(),
             1,
             "principals without a charge are removed"
         );
     }
 
     #[test]
-    fn a_single_request_may_exceed_the_quota() {
+    fn a_single_request_may_exceed_the_limit() {
         let budget = Budget::new(100);
-        let quota = PrincipalQuota::default();
-        let first = quota.take(None, 60, &budget).expect("alone");
-        assert!(quota.take(None, 1, &budget).is_err());
+        let limit = PrincipalLimit::default();
+        let first = limit.take(None, 60, &budget).expect("alone");
+        assert!(limit.take(None, 1, &budget).is_err());
         assert!(
-            quota.take(None, 0, &budget).is_ok(),
+            limit.take(None, 0, &budget).is_ok(),
             "a stream holds no memory"
         );
         drop(first);
-        assert!(quota.take(None, 1, &budget).is_ok());
+        assert!(limit.take(None, 1, &budget).is_ok());
     }
 }
