@@ -18,7 +18,7 @@ pub(super) struct SpecFlags {
     #[arg(short = 'e', long = "env", value_name = "KEY[=VALUE]")]
     env: Vec<Assignment>,
 
-    /// Working directory on the host
+    /// Working directory of the server, as a path on the host
     #[arg(long, value_name = "DIR")]
     cwd: Option<String>,
 

@@ -59,7 +59,7 @@ pub(crate) struct Args {
     )]
     state_dir: Option<PathBuf>,
 
-    /// Backend of the boxes: auto, local, native, docker, podman, nsjail or e2b [default: auto]
+    /// Backend of the boxes: auto, local, native, docker, podman or nsjail [default: auto]
     ///
     /// `auto` and `local` use the first that works, in that order, when a session is created. A named
     /// backend has no fallback. Profiles and requests can name another.

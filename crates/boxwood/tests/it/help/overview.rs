@@ -77,7 +77,7 @@ fn the_whole() {
       0    success
       1    an error, described on stderr
       2    invalid arguments
-      124  run, exec: the command was stopped by its timeout
+      124  run, exec, sh: the command was stopped by its timeout
       125  run, exec, sh: Boxwood failed, not the command
       Otherwise run, exec and sh return the exit code of the command, or 128+n if signal n ended it.
     ");

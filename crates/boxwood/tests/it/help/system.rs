@@ -24,7 +24,7 @@ fn serve() {
               [env: BOXWOOD_STATE_DIR]
 
           --backend <NAME>
-              Backend of the boxes: auto, local, native, docker, podman, nsjail or e2b [default: auto]
+              Backend of the boxes: auto, local, native, docker, podman or nsjail [default: auto]
 
               `auto` and `local` use the first that works, in that order, when a session is created. A
               named backend has no fallback. Profiles and requests can name another.
