@@ -65,7 +65,7 @@ impl ClientError {
                 "set `BOXWOOD_TOKEN`; the daemon's own user makes one with `boxwood token create NAME`".into(),
             ),
             Self::Unexpected { .. } => {
-                Some("is it really a Boxwood daemon that listens there, and of this version?".into())
+                Some("check that a Boxwood daemon of this version listens there".into())
             }
             Self::Refused { .. } | Self::Lost { .. } => None,
         }

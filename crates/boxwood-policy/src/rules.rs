@@ -130,8 +130,8 @@ impl PolicyRules {
 
     /// Sets the skill store, as configured and with symlinks resolved.
     pub fn with_skills_dir(mut self, dir: PathBuf, real: PathBuf) -> Result<Self, RulesError> {
-        absolute("skills.dir", &dir)?;
-        absolute("skills.dir", &real)?;
+        absolute("skills.root", &dir)?;
+        absolute("skills.root", &real)?;
         self.skills_dir = Some(dir);
         self.skills_dir_real = Some(real);
         Ok(self)

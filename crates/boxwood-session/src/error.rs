@@ -204,7 +204,7 @@ impl SessionError {
                 "use another session_id, send the same settings, or delete the session first"
             }
             Self::Hosted { .. } => {
-                "speak to the server: `boxwood mcp status|logs|tools|call|restart|rm NAME`, or `/mcp/NAME`"
+                "use `boxwood mcp status|logs|tools|call|restart|rm NAME`, or connect to `/mcp/NAME`"
             }
             Self::NotHosted { session } => {
                 return Some(format!(
@@ -244,7 +244,7 @@ impl SessionError {
     pub(crate) fn unwatched(session: &SessionId, error: &std::io::Error) -> Self {
         Self::Unmeasured {
             session: session.clone(),
-            host_path: "of its mounts".to_owned(),
+            host_path: "(mounted directories)".to_owned(),
             why: error.to_string(),
         }
     }

@@ -53,7 +53,7 @@ impl AttachProtocol {
         refused(ErrorDetail {
             code: ErrorCode::ManagedProcessConflict,
             message: format!("managed process {} was replaced by another", self.process),
-            hint: Some("attach again to speak to the new one".to_owned()),
+            hint: Some("attach again to connect to the new one".to_owned()),
         })
     }
 }

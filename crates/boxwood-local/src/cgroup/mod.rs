@@ -66,7 +66,7 @@ impl Cgroups {
     /// daemons. Populated groups may belong to a running box: see [`Cgroups::remove_leftovers`].
     pub(crate) fn detect(instance: &str, mapping: &Mapping) -> Result<Self, StartError> {
         if !mapping.is_root() {
-            let why_not = "cgroups need root (or a delegated group, which is not supported yet)";
+            let why_not = "cgroups need root (delegated cgroups are not supported yet)";
             return Ok(Self {
                 why_not: why_not.to_owned(),
                 ..Self::default()
@@ -75,7 +75,7 @@ impl Cgroups {
         let mounts = Mounts::read().map_err(start_step("read the host's cgroup mounts"))?;
         remove_stale(&mounts);
         let mut found = Self {
-            why_not: "no cgroup hierarchy of this host has it".to_owned(),
+            why_not: "no cgroup hierarchy of this host has this controller".to_owned(),
             ..Self::default()
         };
         let v2 = mounts

@@ -240,6 +240,6 @@ fn a_cap_on_the_platforms_roots_leaves_it_the_store() {
     let relative = PolicyRules::default().with_skills_dir("skills".into(), "/a/skills".into());
     assert_eq!(
         relative.expect_err("relative").to_string(),
-        "skills.dir: `skills` must be an absolute path"
+        "skills.root: `skills` must be an absolute path"
     );
 }

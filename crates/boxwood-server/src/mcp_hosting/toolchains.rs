@@ -20,7 +20,7 @@ const TOOLS: [(&str, &str, &str); 4] = [
     (
         "node",
         "MCP servers that start with `npx` or `node`",
-        "install Node.js for all users, or give such servers an image that has it; without it Boxwood installs one with each server where pip can",
+        "install Node.js for all users, or give such servers an image that has it; without it Boxwood installs a private Node.js for each server if pip is available",
     ),
     (
         "npm",

@@ -69,7 +69,7 @@ pub enum Busy {
     Session { waiting: usize },
     #[error("the daemon is busy: {waiting} commands and file operations are already queued")]
     Daemon { waiting: usize },
-    #[error("the session is busy: no permit was free within {ms} ms")]
+    #[error("the session or the daemon is busy: the request waited {ms} ms in the queue")]
     Waited { ms: u64 },
     #[error("there are already {limit} streamed commands, which is the most this daemon runs")]
     Live { limit: usize },

@@ -48,7 +48,7 @@ impl Connect {
     pub(crate) fn from_flags(interactive: bool, tty: bool) -> Outcome<Self> {
         match (interactive, tty) {
             (_, true) if !std::io::stdin().is_terminal() => {
-                Err(Failure::usage("`-t` needs a terminal, and stdin is none")
+                Err(Failure::usage("`-t` needs a terminal, and stdin is not one")
                     .hint("leave `-t` out; `-i` alone passes stdin on"))
             }
             (_, true) => Ok(Self::Terminal),

@@ -115,7 +115,7 @@ pub(super) async fn import(
     responses(
         (status = 200, content_type = "text/event-stream", body = ImageProgress,
             description = "Events `progress` (this body), then `done` (an `ImageInfo`) or `error` (an `ErrorBody`). \
-                           A caller who leaves ends the pull")))]
+                           Disconnecting cancels the pull")))]
 pub(super) async fn pull(
     State(app): State<Arc<App>>,
     InImage(name): InImage,

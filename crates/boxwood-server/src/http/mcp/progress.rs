@@ -55,7 +55,7 @@ pub(crate) async fn test(
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/test", tag = "mcp", operation_id = "test_stored_mcp_server",
     responses(
         (status = 200, description = "As for `/v1/mcp/test`, for the stored server with its secrets; the \
-            one that runs is left alone", body = McpTestResult)))]
+            running server is not affected", body = McpTestResult)))]
 pub(crate) async fn test_stored(
     State(app): State<Arc<App>>,
     headers: HeaderMap,

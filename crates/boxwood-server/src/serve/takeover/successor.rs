@@ -52,10 +52,10 @@ impl TakeoverError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::NoResponse { pid, .. } => {
-                let pid = pid.map_or("its pid".to_owned(), |pid| pid.to_string());
+                let pid = pid.map_or("PID".to_owned(), |pid| pid.to_string());
                 Some(format!(
-                    "it hangs, was started by LangBot over stdio, or is too old for takeover; kill it \
-                     (`kill -9 {pid}` keeps its boxes) and start without --takeover"
+                    "it hangs, was started with --stdio or --until-stdin-closes, or is too old for \
+                     takeover; kill it (`kill -9 {pid}` keeps its boxes) and start without --takeover"
                 ))
             }
             Self::NotExited { pid, .. } => Some(format!(

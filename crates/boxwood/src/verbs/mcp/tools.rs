@@ -143,7 +143,7 @@ fn block(block: &Value) -> String {
             // Four characters of base64 encode three bytes.
             let bytes = text("data").len() / 4 * 3;
             format!(
-                "[{kind} {}, about {bytes} bytes; -o json has it]",
+                "[{kind} {}, about {bytes} bytes; use -o json to see it]",
                 text("mimeType")
             )
         }
@@ -153,12 +153,12 @@ fn block(block: &Value) -> String {
             match resource["text"].as_str() {
                 Some(text) => text.to_owned(),
                 None => format!(
-                    "[resource {}; -o json has it]",
+                    "[resource {}; use -o json to see it]",
                     resource["uri"].as_str().unwrap_or_default()
                 ),
             }
         }
-        kind => format!("[{kind}; -o json has it]"),
+        kind => format!("[{kind}; use -o json to see it]"),
     }
 }
 
@@ -284,7 +284,7 @@ mod tests {
         ]});
         assert_eq!(
             text_of(&result),
-            "one\ntwo\n[image image/png, about 6 bytes; -o json has it]\ninside\n[hologram; -o json has it]"
+            "one\ntwo\n[image image/png, about 6 bytes; use -o json to see it]\ninside\n[hologram; use -o json to see it]"
         );
         assert_eq!(
             text_of(&json!({"structuredContent": 7, "content": []})),

@@ -103,7 +103,7 @@ fn a_terminal_where_there_is_none_is_refused() {
     exit 2
     --- stdout
     --- stderr
-    error: `-t` needs a terminal, and stdin is none
+    error: `-t` needs a terminal, and stdin is not one
     hint: leave `-t` out; `-i` alone passes stdin on
     ");
 }

@@ -133,7 +133,7 @@ fn a_hosted_server_goes_on_while_daemons_are_killed_and_follow_each_other() {
         assert!(
             refused
                 .stderr
-                .contains("hint: speak to the server: `boxwood mcp"),
+                .contains("hint: use `boxwood mcp"),
             "{refused:?}"
         );
     }
