@@ -47,10 +47,10 @@ impl Connect {
     /// that meant `-i` would get output with carriage returns.
     pub(crate) fn from_flags(interactive: bool, tty: bool) -> Outcome<Self> {
         match (interactive, tty) {
-            (_, true) if !std::io::stdin().is_terminal() => {
-                Err(Failure::usage("`-t` needs a terminal, and stdin is not one")
-                    .hint("leave `-t` out; `-i` alone passes stdin on"))
-            }
+            (_, true) if !std::io::stdin().is_terminal() => Err(Failure::usage(
+                "`-t` needs a terminal, and stdin is not one",
+            )
+            .hint("leave `-t` out; `-i` alone passes stdin on")),
             (_, true) => Ok(Self::Terminal),
             (true, false) => Ok(Self::Input),
             (false, false) => Ok(Self::Output),

@@ -131,9 +131,7 @@ fn a_hosted_server_goes_on_while_daemons_are_killed_and_follow_each_other() {
         let refused = daemon.run(&["exec", "mcp-tiny", "--", "env"]);
         assert_eq!(refused.code, Some(125), "{refused:?}");
         assert!(
-            refused
-                .stderr
-                .contains("hint: use `boxwood mcp"),
+            refused.stderr.contains("hint: use `boxwood mcp"),
             "{refused:?}"
         );
     }
