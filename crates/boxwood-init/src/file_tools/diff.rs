@@ -27,9 +27,10 @@ fn write_hunks(text: &mut String, before: &[u8], after: &[u8]) -> bool {
     if is_long(before) || is_long(after) {
         return false;
     }
+    let (before, after) = (lines(before), lines(after));
     let diff = TextDiff::configure()
         .timeout(TIMEOUT)
-        .diff_lines(before, after);
+        .diff_slices(&before, &after);
     for hunk in diff.unified_diff().iter_hunks() {
         let _ = writeln!(text, "{}", hunk.header());
         for change in hunk.iter_changes() {
@@ -41,6 +42,12 @@ fn write_hunks(text: &mut String, before: &[u8], after: &[u8]) -> bool {
         }
     }
     true
+}
+
+/// Only a newline ends a line. `TextDiff::diff_lines` also splits at carriage returns, which `MAX_LINES` does not
+/// count.
+fn lines(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|&byte| byte == b'\n').collect()
 }
 
 fn push_line(text: &mut String, line: &[u8]) {
@@ -142,6 +149,14 @@ mod tests {
         assert_eq!(
             diff("a\nb\n", "\nb\n", "\nb"),
             "@@ -1,2 +1,2 @@\n a\n-b\n+b\n\\ No newline at end of file\n"
+        );
+    }
+
+    #[test]
+    fn a_carriage_return_does_not_end_a_line() {
+        assert_eq!(
+            diff("a\rb\nc\n", "b", "x"),
+            "@@ -1,2 +1,2 @@\n-a\rb\n+a\rx\n c\n"
         );
     }
 
