@@ -138,6 +138,11 @@ fn make_directory(directory: &Path) -> io::Result<()> {
     let mut outcome = Ok(());
     for _ in 0..TRIES {
         if let Some(parent) = directory.parent() {
+            // `boxwood run` may be the first to use the state directory, which is private.
+            if let Some(state_dir) = parent.parent() {
+                let mut builder = fs::DirBuilder::new();
+                builder.recursive(true).mode(0o700).create(state_dir)?;
+            }
             let mut builder = fs::DirBuilder::new();
             builder.recursive(true).mode(0o711).create(parent)?;
         }
@@ -175,5 +180,19 @@ impl BootstrapDir {
 fn remove(directory: &Path) {
     if let Err(error) = boxwood_sys::tree::remove(directory) {
         tracing::warn!(%error, path = %directory.display(), "failed to remove a bootstrap directory");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_state_directory_is_created_private() {
+        let place = tempfile::tempdir().expect("a directory");
+        let state_dir = place.path().join("state");
+        make_directory(&state_dir.join("boxes").join("b1-0-0")).expect("created");
+        let mode = fs::metadata(&state_dir).expect("stat").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
     }
 }
