@@ -43,6 +43,9 @@ fn ask(program: &Path, spec: &BoxSpec) -> anyhow::Result<(StartError, Vec<Outcom
     })?;
     let left = std::fs::read_dir(dirs.run_dir())?.count();
     ensure!(left == 0, "{left} files were left in the run directory");
+    // The directory of the bootstrap sockets is removed once it is empty.
+    let boxes = dirs.state_dir().join("boxes");
+    ensure!(!boxes.exists(), "`{}` was left", boxes.display());
     Ok(answer)
 }
 
