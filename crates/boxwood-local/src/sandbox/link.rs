@@ -291,7 +291,7 @@ impl Link {
         }
     }
 
-    async fn kill_abandoned(&self, id: u64) {
+    pub(crate) async fn kill_abandoned(&self, id: u64) {
         let group = self
             .pending()
             .get(&id)

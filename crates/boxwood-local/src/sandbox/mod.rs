@@ -308,7 +308,15 @@ impl Sandbox for LocalBox {
             let ours = ours.map(|ours| ours.register(kept)).transpose();
             let ours = ours.map_err(streams::step)?;
             let spawned = requested.started().await?;
-            spawned.into_process(ours).map_err(streams::step)
+            let id = spawned.id;
+            match spawned.into_process(ours) {
+                Ok(process) => Ok(process),
+                Err(error) => {
+                    // The caller gets no handle, so the program would never be stopped.
+                    self.link.kill_abandoned(id).await;
+                    Err(streams::step(error))
+                }
+            }
         })
     }
 
