@@ -254,13 +254,15 @@ impl ServerState {
     }
 
     pub(crate) fn runtime(&self) -> McpRuntimeInfo {
+        // Read before the tools, so that a connected server has its tools.
+        let runtime = self.runtime_without_tools();
         let (tools, filter) = self.tools();
         let tools = tools.iter().filter(|tool| filter.admits(&tool.name));
         let tools: Vec<_> = tools.cloned().collect();
         McpRuntimeInfo {
             tool_count: tools.len(),
             tools,
-            ..self.runtime_without_tools()
+            ..runtime
         }
     }
 
