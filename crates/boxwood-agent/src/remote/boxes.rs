@@ -145,9 +145,19 @@ impl Boxes for Remote {
     async fn read_skill_file(&self, name: &str, path: &str) -> Answer<Bytes> {
         let read = || async {
             let download = self.client.read_skill_file(name, path).await?;
-            download.whole(MAX_SKILL_FILE_BYTES).await
+            match download.whole(MAX_SKILL_FILE_BYTES).await {
+                // Longer than the limit. The runtime has responded, so this is no error of the connection.
+                Err(ClientError::Unexpected { .. }) => Ok(None),
+                read => read.map(Some),
+            }
         };
-        self.files(Repeat::Always, read).await.map(Bytes::from)
+        let content = self.files(Repeat::Always, read).await?;
+        content.map(Bytes::from).ok_or_else(|| BoxesError {
+            code: ErrorCode::PayloadTooLarge,
+            message: format!("{path} has more than {} MiB", MAX_SKILL_FILE_BYTES >> 20),
+            hint: None,
+            reached: true,
+        })
     }
 
     async fn write_skill_file(&self, name: &str, path: &str, content: Bytes) -> Answer<()> {

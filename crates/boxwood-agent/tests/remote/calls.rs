@@ -167,6 +167,17 @@ async fn a_missing_token_is_reported_with_the_fix() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_skill_file_that_is_too_long_is_no_error_of_the_connection() {
+    let _clock = Clock::hold();
+    let fake = Fake::start().await;
+    let read = fake.remote().read_skill_file("s", "long").await;
+    let error = read.expect_err("too long");
+    assert_eq!(error.code, ErrorCode::PayloadTooLarge);
+    assert_eq!(error.message, "long has more than 16 MiB");
+    assert!(error.reached, "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn calls_are_refused_during_dispose() {
     let _clock = Clock::hold();
     let fake = Fake::start().await;

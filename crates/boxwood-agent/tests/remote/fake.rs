@@ -109,6 +109,9 @@ async fn serve(mut stream: TcpStream, mode: watch::Receiver<Mode>, seen: Arc<Mut
             Mode::Answers | Mode::Stopped if target == "/v1/sessions" => {
                 ("200 OK", "[]".to_owned())
             }
+            Mode::Answers | Mode::Stopped if target == "/v1/skills/s/files/long" => {
+                ("200 OK", "x".repeat((16 << 20) + 1))
+            }
             Mode::Answers | Mode::Stopped => ("404 Not Found", error("not_found")),
         };
         let answer = format!(
