@@ -133,6 +133,8 @@ async fn connection_ended(supervisor: &mut Supervisor, ended: &CloseReason) -> S
     if matches!(ended, CloseReason::OutputClosed | CloseReason::Detached) {
         let before = supervisor.connection_lost_at.replace(Instant::now());
         if before.is_none_or(|before| before.elapsed() >= BETWEEN_LOSSES) {
+            let name = &supervisor.state.name;
+            tracing::warn!(%name, reason = %ended, "lost the connection to a hosted MCP server, reconnecting");
             return Step::Adopt;
         }
     }
