@@ -15,11 +15,12 @@ use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::time::timeout;
 
-/// Client errors, which need their own status, are detected long before.
+/// The event stream starts after this time. Client errors, which need their own status, are detected long before.
 const SILENT_FOR: Duration = Duration::from_secs(10);
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const EVENT_STREAM: &str = "text/event-stream";
 
+/// A response of the SDK.
 type Whole = Response<BoxBody<Bytes, Infallible>>;
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
@@ -27,7 +28,7 @@ type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 pub(crate) async fn answer(mut answering: BoxFuture<'static, Whole>) -> Answer {
     match timeout(SILENT_FOR, &mut answering).await {
         Ok(answer) => answer.map(BodyExt::boxed_unsync),
-        Err(_) => begun(answering),
+        Err(_) => as_event_stream(answering),
     }
 }
 
@@ -38,7 +39,7 @@ enum Stage {
     Over,
 }
 
-fn begun(answering: BoxFuture<'static, Whole>) -> Answer {
+fn as_event_stream(answering: BoxFuture<'static, Whole>) -> Answer {
     let pieces = stream::unfold(Stage::Answering(answering), |stage| async move {
         let (bytes, stage) = next(stage).await?;
         Some((Ok(Frame::data(bytes)), stage))
@@ -55,7 +56,7 @@ async fn next(mut stage: Stage) -> Option<(Bytes, Stage)> {
     loop {
         stage = match stage {
             Stage::Answering(mut answering) => {
-                let Ok(answer) = timeout(SIGN_OF_LIFE, &mut answering).await else {
+                let Ok(answer) = timeout(KEEP_ALIVE_INTERVAL, &mut answering).await else {
                     return Some((Bytes::from_static(b":\n\n"), Stage::Answering(answering)));
                 };
                 if is_events(&answer) {

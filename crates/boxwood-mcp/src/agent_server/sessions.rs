@@ -18,6 +18,8 @@ use crate::session_activity::{Kind, SessionActivity};
 pub(crate) const MOST_SESSIONS: usize = 256;
 /// A client that returns later has to start a new session.
 pub(crate) const LONGEST_IDLE: Duration = Duration::from_mins(30);
+/// For clients that reconnect. All responses of this time stay in memory.
+const RESPONSES_KEPT_FOR: Duration = Duration::from_secs(10);
 
 pub(crate) struct Sessions {
     inner: LocalSessionManager,
@@ -25,8 +27,6 @@ pub(crate) struct Sessions {
     most: usize,
     longest_idle: Duration,
 }
-
-const ANSWERS_KEPT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
@@ -41,8 +41,7 @@ impl Sessions {
         let mut inner = LocalSessionManager::default();
         // The SDK does not count running calls as activity. [`SessionActivity`] does.
         inner.session_config.keep_alive = None;
-        // For clients that reconnect. All responses of this time stay in memory.
-        inner.session_config.completed_cache_ttl = ANSWERS_KEPT;
+        inner.session_config.completed_cache_ttl = RESPONSES_KEPT_FOR;
         Self {
             inner,
             activity,

@@ -89,7 +89,7 @@ impl RpcError {
     }
 }
 
-/// Text of a client or a server, for a message.
+/// The beginning of a text of a client or a server, for an error message.
 pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(120).collect()
 }

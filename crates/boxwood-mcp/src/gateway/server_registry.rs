@@ -37,7 +37,7 @@ pub(crate) trait ServerRegistry: Send + Sync {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServerStatus {
-    pub(crate) how: ServerState,
+    pub(crate) state: ServerState,
     /// Time of the last change of the definition.
     pub(crate) defined_at: Timestamp,
 }
@@ -122,11 +122,11 @@ impl ServerRegistry for Hosting {
     fn status(&self, name: &McpServerName) -> ServerStatus {
         let Some((condition, defined_at)) = Hosting::run_state_and_update_time(self, name) else {
             return ServerStatus {
-                how: ServerState::Unavailable,
+                state: ServerState::Unavailable,
                 defined_at: Timestamp::UNIX_EPOCH,
             };
         };
-        let how = match condition {
+        let state = match condition {
             RunState::Connected(live) => ServerState::Connected(live.connection.id()),
             RunState::Stopped(StopCause::Idle) => ServerState::Idle,
             RunState::Queued | RunState::Connecting | RunState::RetryWait { .. } => {
@@ -136,7 +136,7 @@ impl ServerRegistry for Hosting {
                 ServerState::Unavailable
             }
         };
-        ServerStatus { how, defined_at }
+        ServerStatus { state, defined_at }
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

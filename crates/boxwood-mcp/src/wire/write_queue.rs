@@ -1,7 +1,7 @@
 //! Queue of lines for the server, bounded in number and bytes.
 //!
-//! Calls wait for space. Messages of the reader are dropped if there is none: a reader that waits could
-//! deadlock with a server that does not read.
+//! Calls wait for space. Messages of the reader task, such as responses to the server's pings, are dropped if
+//! there is none: a reader that waits could deadlock with a server that does not read.
 
 use std::sync::Arc;
 
@@ -12,15 +12,16 @@ use super::message::BodyPermit;
 
 const MOST_LINES: usize = 1024;
 
-/// Messages of the reader are rarely longer. They need no bytes of the queue, because a large waiting
+/// Messages of the reader task are rarely longer. They need no bytes of the queue, because a large waiting
 /// request would block them.
 const SMALL: usize = 4 * 1024;
 
-/// Granularity of the accounting.
+/// Bytes per permit.
 const UNIT: usize = 1024;
 
 pub(crate) struct Outgoing {
     pub(crate) line: Bytes,
+    /// Method or kind of the message, for the protocol log.
     pub(crate) what: Box<str>,
     pub(crate) id: Option<Box<str>>,
     /// The call that the line starts. It is skipped if the call was cancelled.
@@ -29,10 +30,9 @@ pub(crate) struct Outgoing {
 
 pub(crate) struct Queued {
     pub(crate) outgoing: Outgoing,
-    /// Released when the line is written.
+    /// Both are released when the line is written.
     _room: Option<OwnedSemaphorePermit>,
-    /// Released when the line is written.
-    _burden: Option<BodyPermit>,
+    _body: Option<BodyPermit>,
 }
 
 pub(crate) struct WriteQueue {
@@ -66,7 +66,7 @@ impl WriteQueue {
         let queued = Queued {
             outgoing,
             _room: Some(room.map_err(|_| Closed)?),
-            _burden: permit,
+            _body: permit,
         };
         self.lines.send(queued).await.map_err(|_| Closed)
     }
@@ -84,7 +84,7 @@ impl WriteQueue {
         let queued = Queued {
             outgoing,
             _room: room,
-            _burden: None,
+            _body: None,
         };
         self.lines.try_send(queued).is_ok()
     }

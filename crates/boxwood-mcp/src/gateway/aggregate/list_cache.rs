@@ -33,7 +33,7 @@ struct Cached {
 
 impl ListCache {
     /// `names` are all existing servers; entries of others are removed.
-    pub(crate) fn keep(
+    pub(crate) fn insert(
         &self,
         names: &[McpServerName],
         server: &McpServerName,
@@ -67,8 +67,8 @@ impl ListCache {
         (cached.defined_at == defined_at).then(|| Arc::clone(&cached.list))
     }
 
-    /// Returns true if all lists of the server are cached.
-    pub(crate) fn knows(&self, server: &McpServerName, defined_at: Timestamp) -> bool {
+    /// Returns true if the tools, prompts and resources of the server are cached. Templates are optional.
+    pub(crate) fn has_lists(&self, server: &McpServerName, defined_at: Timestamp) -> bool {
         let kinds = [Kind::Tools, Kind::Prompts, Kind::Resources];
         kinds
             .into_iter()
@@ -93,14 +93,14 @@ mod tests {
         let (now, later) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
         let list: List = [raw("x")].into();
         for kind in [Kind::Tools, Kind::Prompts, Kind::Resources] {
-            assert!(!list_cache.knows(&one, now));
-            list_cache.keep(&names, &one, now, kind, &list);
+            assert!(!list_cache.has_lists(&one, now));
+            list_cache.insert(&names, &one, now, kind, &list);
         }
-        assert!(list_cache.knows(&one, now) && !list_cache.knows(&one, later));
+        assert!(list_cache.has_lists(&one, now) && !list_cache.has_lists(&one, later));
         let long: List = [raw(&"x".repeat(MOST_OF_ONE))].into();
-        list_cache.keep(&names, &one, now, Kind::Tools, &long);
+        list_cache.insert(&names, &one, now, Kind::Tools, &long);
         assert!(list_cache.find(&one, now, Kind::Tools).is_none());
-        list_cache.keep(&names[1..], &two, now, Kind::Tools, &list);
+        list_cache.insert(&names[1..], &two, now, Kind::Tools, &list);
         assert!(
             list_cache.find(&one, now, Kind::Prompts).is_none(),
             "it is gone"

@@ -17,7 +17,7 @@ pub(crate) struct ListChanges {
 
 #[derive(Clone, Copy)]
 struct Seen {
-    /// Another process may have other lists.
+    /// Connection id of the main process. Another process may have other lists.
     main: Option<u64>,
     was_idle: bool,
 }
@@ -32,10 +32,11 @@ impl ListChanges {
             let status = registry.status(&name);
             let seen = before.remove(&name);
             let last_main = seen.and_then(|seen| seen.main);
-            let now = match status.how {
+            let now = match status.state {
                 ServerState::Connected(main) => {
                     let was_idle = seen.is_some_and(|seen| seen.was_idle);
-                    let is_unchanged = was_idle && all.list_cache.knows(&name, status.defined_at);
+                    let is_unchanged =
+                        was_idle && all.list_cache.has_lists(&name, status.defined_at);
                     is_changed |= !is_unchanged && last_main != Some(main);
                     Some((Some(main), false))
                 }

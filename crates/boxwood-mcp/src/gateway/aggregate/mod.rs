@@ -21,7 +21,9 @@ use tokio::time::timeout;
 
 use crate::gateway::aggregate::list_cache::{List, ListCache};
 use crate::gateway::aggregate::lists::Kind;
-use crate::gateway::aggregate::names::{original, server_part, shown, split_name, split_uri};
+use crate::gateway::aggregate::names::{
+    aggregate_name, original, server_part, split_name, split_uri,
+};
 use crate::gateway::aggregate::rewrite::{rewrite_item, rewrite_result};
 use crate::gateway::error::{INVALID_PARAMS, RpcError, shortened};
 use crate::gateway::json::{object, raw};
@@ -31,7 +33,7 @@ use crate::wire::{Message, Object};
 
 /// Timeout for the complete list of one server.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout for the start of an idle server.
+/// How long a list request waits for the start of an idle server.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 const MOST_ITEMS: usize = 10_000;
 const MOST_BYTES: usize = 32 << 20;
@@ -119,7 +121,8 @@ impl Aggregate {
         Ok((hosted, params))
     }
 
-    /// Replaces `name` by the server's own. `meta` is sent with further requests: modern servers require it.
+    /// Replaces the aggregate `name` by the server's own. `meta` is sent if the list of the server has to be
+    /// requested for that: modern servers require it.
     async fn by_name(
         &self,
         asking: &dyn ServerCaller,
@@ -150,7 +153,7 @@ impl Aggregate {
         let originals = listed.iter().filter_map(|item| object(item)?.text("name"));
         let original = originals
             .into_iter()
-            .find(|original| shown(server, original) == name);
+            .find(|original| aggregate_name(server, original) == name);
         params.set("name", raw(&original.ok_or_else(unknown)?));
         Ok(hosted)
     }
@@ -172,6 +175,7 @@ impl Aggregate {
         Ok(self.registry.server(&server).await?)
     }
 
+    /// Merges the lists of all servers.
     async fn list(
         &self,
         asking: &dyn ServerCaller,
@@ -193,6 +197,7 @@ impl Aggregate {
         Ok(merged(kind, names.iter().zip(lists)))
     }
 
+    /// The list of one server, or why it is missing.
     async fn listed(
         &self,
         asking: &dyn ServerCaller,
@@ -203,7 +208,7 @@ impl Aggregate {
     ) -> Result<List, String> {
         let status = self.registry.status(name);
         let defined_at = status.defined_at;
-        if matches!(status.how, ServerState::Idle | ServerState::Starting)
+        if matches!(status.state, ServerState::Idle | ServerState::Starting)
             && let Some(list) = self.list_cache.find(name, defined_at, kind)
         {
             return Ok(list);
@@ -232,11 +237,12 @@ impl Aggregate {
         } else {
             List::default()
         };
-        self.list_cache.keep(names, name, defined_at, kind, &list);
+        self.list_cache.insert(names, name, defined_at, kind, &list);
         Ok(list)
     }
 }
 
+/// All pages of a list.
 async fn whole(
     asking: &dyn ServerCaller,
     hosted: &Arc<dyn HostedServer>,

@@ -9,15 +9,15 @@
 use boxwood_api::McpServerName;
 use sha2::{Digest, Sha256};
 
-const BETWEEN: &str = "__";
+const SEPARATOR: &str = "__";
 const LONGEST: usize = 64;
 const LONGEST_SERVER: usize = 32;
 const DIGITS: usize = 12;
 const SCHEME: &str = "mcp://";
 
 /// The server part of an aggregate name, and the rest.
-pub(crate) fn split_name(shown: &str) -> Option<(&str, &str)> {
-    shown.split_once(BETWEEN)
+pub(crate) fn split_name(name: &str) -> Option<(&str, &str)> {
+    name.split_once(SEPARATOR)
 }
 
 /// The server's own name. `None` if the rest of the aggregate name ends in a digest and has to be looked up.
@@ -26,18 +26,18 @@ pub(crate) fn original(rest: &str) -> Option<&str> {
 }
 
 /// The aggregate name of `original` on `server`.
-pub(crate) fn shown(server: &McpServerName, original: &str) -> String {
+pub(crate) fn aggregate_name(server: &McpServerName, original: &str) -> String {
     let server = server_part(server);
-    let room = LONGEST - BETWEEN.len() - server.len();
+    let room = LONGEST - SEPARATOR.len() - server.len();
     let is_plain = !original.is_empty()
         && original.len() <= room
         && original.bytes().all(is_legal)
         && !ends_in_digest(original, "_x");
     if is_plain {
-        return format!("{server}{BETWEEN}{original}");
+        return format!("{server}{SEPARATOR}{original}");
     }
     let kept = slug(original, room - 2 - DIGITS);
-    format!("{server}{BETWEEN}{kept}_x{}", digest(original))
+    format!("{server}{SEPARATOR}{kept}_x{}", digest(original))
 }
 
 /// The part of aggregate names for this server.
@@ -45,7 +45,7 @@ pub(crate) fn server_part(server: &McpServerName) -> String {
     let name = server.as_str();
     let is_plain = name.len() <= LONGEST_SERVER
         && name.bytes().all(is_legal)
-        && !name.contains(BETWEEN)
+        && !name.contains(SEPARATOR)
         && !name.ends_with('_')
         && !ends_in_digest(name, "-x");
     if is_plain {
@@ -91,8 +91,9 @@ pub(crate) fn aggregate_uri(server: &McpServerName, original: &str) -> String {
     format!("{SCHEME}{server}/{original}")
 }
 
-pub(crate) fn split_uri(shown: &str) -> Option<(McpServerName, &str)> {
-    let (server, original) = shown.strip_prefix(SCHEME)?.split_once('/')?;
+/// The server and its own URI.
+pub(crate) fn split_uri(uri: &str) -> Option<(McpServerName, &str)> {
+    let (server, original) = uri.strip_prefix(SCHEME)?.split_once('/')?;
     let server = McpServerName::new(server).ok()?;
     (!original.is_empty()).then_some((server, original))
 }
@@ -126,14 +127,14 @@ mod tests {
     proptest! {
         #[test]
         fn every_shown_name_is_one_that_clients_take(server in server(), tool in tool()) {
-            let shown = shown(&server, &tool);
+            let shown = aggregate_name(&server, &tool);
             prop_assert!((1..=64).contains(&shown.len()), "{shown}");
             prop_assert!(shown.bytes().all(is_legal), "{shown}");
         }
 
         #[test]
         fn a_shown_name_leads_back(server in server(), tool in tool()) {
-            let name = shown(&server, &tool);
+            let name = aggregate_name(&server, &tool);
             let (part, rest) = split_name(&name).expect("it has two parts");
             prop_assert_eq!(part, server_part(&server));
             if let Some(original) = original(rest) {
@@ -147,7 +148,8 @@ mod tests {
             other in (server(), tool()),
         ) {
             prop_assume!(one != other);
-            let (left, right) = (shown(&one.0, &one.1), shown(&other.0, &other.1));
+            let left = aggregate_name(&one.0, &one.1);
+            let right = aggregate_name(&other.0, &other.1);
             prop_assert_ne!(&left, &right);
             let (part, _) = split_name(&left).expect("it has two parts");
             prop_assert!(one.0 == other.0 || part != server_part(&other.0));
@@ -163,10 +165,10 @@ mod tests {
     #[test]
     fn ordinary_names_stay_readable() {
         assert_eq!(
-            shown(&named("time"), "get_current_time"),
+            aggregate_name(&named("time"), "get_current_time"),
             "time__get_current_time"
         );
-        assert_eq!(shown(&named("git"), "_hidden"), "git___hidden");
+        assert_eq!(aggregate_name(&named("git"), "_hidden"), "git___hidden");
         assert_eq!(
             aggregate_uri(&named("memo"), "memo://x/{id}"),
             "mcp://memo/memo://x/{id}"
@@ -175,8 +177,8 @@ mod tests {
 
     #[test]
     fn a_tool_cannot_look_like_one_of_another_server() {
-        let honest = shown(&named("a__b"), "c");
-        assert_ne!(honest, shown(&named("a"), "b__c"));
+        let other = aggregate_name(&named("a__b"), "c");
+        assert_ne!(other, aggregate_name(&named("a"), "b__c"));
         assert_eq!(split_name("a__b__c"), Some(("a", "b__c")));
         assert_eq!(server_part(&named("a")), "a");
         assert_ne!(server_part(&named("a__b")), "a");

@@ -5,7 +5,7 @@ use boxwood_api::McpServerName;
 use serde_json::value::RawValue;
 
 use crate::gateway::aggregate::lists::Kind;
-use crate::gateway::aggregate::names::{aggregate_uri, shown};
+use crate::gateway::aggregate::names::{aggregate_name, aggregate_uri};
 use crate::gateway::json::{items, object, raw};
 use crate::wire::{Message, Object};
 
@@ -18,7 +18,7 @@ pub(crate) fn rewrite_item(
     let mut item = object(item)?;
     let original = item.text(kind.name_key())?;
     let name = match kind {
-        Kind::Tools | Kind::Prompts => shown(server, &original),
+        Kind::Tools | Kind::Prompts => aggregate_name(server, &original),
         Kind::Resources | Kind::Templates => aggregate_uri(server, &original),
     };
     item.set(kind.name_key(), raw(&name));

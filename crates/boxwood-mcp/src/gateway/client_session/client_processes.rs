@@ -30,11 +30,11 @@ use crate::wire::{
 };
 
 /// Timeout of one request that sets a log level or a subscription.
-const SETTING_ONE: Duration = Duration::from_secs(10);
-/// Concurrent requests of this kind to one process.
+const PREFERENCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Concurrent subscription requests to one process.
 const AT_ONCE: usize = 16;
 /// The first call on a new process waits this long for the log level and the subscriptions.
-const SETTING: Duration = Duration::from_secs(10);
+const PREFERENCES_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct ClientProcesses {
     session: Weak<ClientSession>,
@@ -86,7 +86,7 @@ impl ClientProcesses {
     ) -> Result<Arc<ClientProcess>, HostingError> {
         let slot = {
             let mut slots = lock(&self.slots);
-            // Others may be of removed servers.
+            // Slots without a process may belong to removed servers.
             slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.running().is_some());
             Arc::clone(slots.entry(hosted.name().clone()).or_default())
         };
@@ -104,7 +104,7 @@ impl ClientProcesses {
         let setting = tokio::spawn(set_all(Arc::downgrade(&process), preferences, server));
         drop(starting);
         // On a timeout, the call is made without them.
-        let _ = timeout(SETTING, setting).await;
+        let _ = timeout(PREFERENCES_TIMEOUT, setting).await;
         Ok(process)
     }
 
@@ -136,7 +136,7 @@ impl ClientProcesses {
 
     /// Stores a preference and sends it to the running processes.
     pub(crate) async fn apply(&self, preference: Preference) {
-        lock(&self.preferences).add(preference.clone());
+        lock(&self.preferences).apply(preference.clone());
         let setting = self.running().into_iter().map(async |(name, process)| {
             let server = self.server(&name);
             set(&process, &preference, server.as_ref()).await;
@@ -204,8 +204,8 @@ async fn set(process: &ClientProcess, preference: &Preference, server: Option<&M
     if let Some(own) = preference.of_server(server)
         && (!is_log_level || process.handshake.has("logging"))
     {
-        let how = CallOptions::with_timeout(SETTING_ONE);
-        // The same request succeeded before, on this process or on the shared one.
+        let how = CallOptions::with_timeout(PREFERENCE_TIMEOUT);
+        // Errors are ignored: the same request succeeded before, on this process or on the shared one.
         let _ = own.send(&process.connection, how).await;
     }
 }

@@ -93,7 +93,7 @@ impl ClientSession {
         let client_budget = budget.of(principal.clone());
         let mode = match transport {
             Transport::StreamableHttp => Mode::Resumable,
-            Transport::LegacySse | Transport::Internal => Mode::Passing,
+            Transport::LegacySse | Transport::Internal => Mode::ReadOnce,
         };
         Self {
             id,

@@ -1,6 +1,6 @@
 //! Requests from servers to one client that have no response yet.
 //!
-//! Servers number their requests alike, so the client gets them under new ids.
+//! Servers use the same request ids, so the client gets the requests under new ids.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

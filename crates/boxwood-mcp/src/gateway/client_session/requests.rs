@@ -29,7 +29,7 @@ use crate::protocol_versions::translate;
 use crate::session_activity::Kind as Use;
 use crate::wire::{CallError, CallOptions, Kind, Message, Protocol, is_notification};
 
-/// Queue of progress notifications.
+/// Queue of progress notifications of one call.
 const PROGRESS: usize = 64;
 
 /// A process that was silent for this long has missed several pings.
@@ -99,7 +99,7 @@ fn spawn(
     let session = Arc::clone(session);
     tokio::spawn(async move {
         let id = request.id().map(ToOwned::to_owned);
-        let is_beginning = request.method() == Some("initialize");
+        let is_initialize = request.method() == Some("initialize");
         let answer = tokio::select! {
             biased;
             () = call.cancelled() => None,
@@ -118,9 +118,9 @@ fn spawn(
         drop(closing);
         drop(held);
         // After a failed `initialize` the client does not know the session id.
-        let is_unbegun =
+        let is_uninitialized =
             session.initialized().is_none() && session.transport == Transport::StreamableHttp;
-        if is_beginning && is_unbegun {
+        if is_initialize && is_uninitialized {
             inner.sessions.end(&session.id);
         }
     });
@@ -170,7 +170,7 @@ async fn set_preference(
             return Err(RpcError::too_many_subscriptions());
         }
         // The hub keeps what it has added, even if the request is cancelled.
-        initialized.hubs.is_some() && !is_removal && own.add(preference.clone())
+        initialized.hubs.is_some() && !is_removal && own.apply(preference.clone())
     };
     let answer = match &initialized.hubs {
         // Other clients use the process too.
@@ -179,11 +179,11 @@ async fn set_preference(
     };
     let is_accepted = answer.as_ref().is_ok_and(|answer| answer.error().is_none());
     match (&initialized.processes, preference) {
-        // Only the dedicated process reports what a call on it causes.
+        // Calls run on the dedicated process, and only that one reports what they log and change.
         (Some(processes), preference) if is_accepted && initialized.hubs.is_some() => {
             processes.apply(preference).await;
         }
-        (_, preference) if is_accepted => drop(lock(&session.preferences).add(preference)),
+        (_, preference) if is_accepted => drop(lock(&session.preferences).apply(preference)),
         // The hub has removed it too.
         (_, Preference::Subscribe(uri)) if is_reserved => {
             lock(&session.preferences).uris.remove(&uri);
@@ -208,7 +208,7 @@ async fn call_with_progress(
     } else {
         &session.standalone_stream
     };
-    let (progress, mut heard) = mpsc::channel(PROGRESS);
+    let (progress, mut received) = mpsc::channel(PROGRESS);
     let how = CallOptions {
         timeout: Some(inner.settings.longest_call),
         progress: Some(progress),
@@ -220,13 +220,13 @@ async fn call_with_progress(
     let answer = loop {
         tokio::select! {
             biased;
-            Some(progress) = heard.recv() => {
+            Some(progress) = received.recv() => {
                 stream.push(EventKind::Notification, progress.json());
             }
             answer = &mut calling => break answer,
         }
     };
-    while let Ok(progress) = heard.try_recv() {
+    while let Ok(progress) = received.try_recv() {
         stream.push(EventKind::Notification, progress.json());
     }
     answer
@@ -246,7 +246,7 @@ async fn call(
             if let Some(hubs) = &initialized.hubs {
                 hubs.attach(name, &hosted.main());
             }
-            // The request is not kept: its bytes count until the server has read them, and a call may take
+            // The request is not kept during the call: its bytes count against a limit, and a call may take
             // an hour.
             call_server(processes, &hosted, request, how).await
         }

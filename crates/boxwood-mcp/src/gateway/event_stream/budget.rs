@@ -20,10 +20,10 @@ pub(crate) const MAX_NOTIFICATION_BYTES: usize = 1 << 20;
 
 /// Maximum bytes of read events that all streams keep for clients that resume a stream.
 const MOST_REPLAYED: usize = 64 * 1024 * 1024;
-/// Overhead of a kept event.
+/// Memory of a kept event besides its message.
 const EVENT_OVERHEAD: usize = 256;
 
-/// For all clients. Cheap to clone.
+/// The bytes that are buffered for all clients. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct MemoryBudget {
     most: usize,
@@ -32,7 +32,7 @@ pub(crate) struct MemoryBudget {
     replayed: Arc<Semaphore>,
 }
 
-/// For one client. Cheap to clone.
+/// The share of one client. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ClientBudget {
     budget: MemoryBudget,
@@ -51,10 +51,10 @@ impl Default for ClientBudget {
 #[derive(Clone)]
 pub(crate) struct BufferedMessage {
     pub(crate) json: Bytes,
-    room: Option<Arc<Room>>,
+    reservation: Option<Arc<Reservation>>,
 }
 
-struct Room {
+struct Reservation {
     client_budget: ClientBudget,
     bytes: usize,
 }
@@ -125,16 +125,16 @@ impl ClientBudget {
         fits.then(|| self.count(&mut held, json))
     }
 
-    /// Without a check of the limits.
+    /// Counts the bytes without a check of the limits.
     fn count(&self, held: &mut HashMap<Principal, usize>, json: Bytes) -> BufferedMessage {
         *held.entry(self.principal.clone()).or_default() += json.len();
-        let room = Room {
+        let reservation = Reservation {
             client_budget: self.clone(),
             bytes: json.len(),
         };
         BufferedMessage {
             json,
-            room: Some(Arc::new(room)),
+            reservation: Some(Arc::new(reservation)),
         }
     }
 
@@ -160,7 +160,7 @@ impl BufferedMessage {
     pub(crate) fn handed_out(&mut self) -> Self {
         Self {
             json: self.json.clone(),
-            room: self.room.take(),
+            reservation: self.reservation.take(),
         }
     }
 
@@ -183,7 +183,7 @@ pub(crate) fn reserved<T: Send + 'static>(bytes: Bytes, reservation: T) -> Bytes
     Bytes::from_owner(Reserved(bytes, reservation))
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let mut held = lock(&self.client_budget.budget.held);
         if let Some(own) = held.get_mut(&self.client_budget.principal) {

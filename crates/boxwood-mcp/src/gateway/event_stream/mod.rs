@@ -38,8 +38,8 @@ pub(crate) struct Event {
     pub(crate) number: u64,
     pub(crate) kind: EventKind,
     /// Without line breaks.
-    pub(crate) kept: BufferedMessage,
-    /// Set when the event was read.
+    pub(crate) message: BufferedMessage,
+    /// Keeps a read event for clients that resume the stream. Set when the event is read.
     replay: Option<OwnedSemaphorePermit>,
 }
 
@@ -49,7 +49,7 @@ impl Event {
         Self {
             number: self.number,
             kind: self.kind,
-            kept: self.kept.handed_out(),
+            message: self.message.handed_out(),
             replay: None,
         }
     }
@@ -71,8 +71,8 @@ struct Inner {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Resumable,
-    /// Read events are removed.
-    Passing,
+    /// Read events are removed, so the stream cannot be resumed.
+    ReadOnce,
     /// For a client that does not accept events.
     ResponseOnly,
 }
@@ -91,7 +91,7 @@ struct State {
     closed_at: Option<Instant>,
 }
 
-/// What a stream contains before anything was sent.
+/// What a stream contains before anything was sent to the client.
 pub(crate) enum FirstOutput {
     /// The stream is closed and contains only the response.
     Response(BufferedMessage),
@@ -124,34 +124,34 @@ impl EventStream {
     /// Returns false if the stream is closed or the client's budget is exhausted.
     pub(crate) fn push(&self, kind: EventKind, json: Bytes) -> bool {
         let client_budget = &self.inner.client_budget;
-        let kept = match kind {
+        let message = match kind {
             EventKind::Notification => client_budget.reserve_notification(json),
             EventKind::Request | EventKind::Response => client_budget.keep(json),
         };
-        kept.is_some_and(|kept| self.put(kind, kept))
+        message.is_some_and(|message| self.put(kind, message))
     }
 
     /// Always adds a response: an error if the budget is exhausted.
     pub(crate) fn answer(&self, answer: &Message) {
-        let kept = self.inner.client_budget.reserve_response(answer);
-        self.put(EventKind::Response, kept);
+        let message = self.inner.client_budget.reserve_response(answer);
+        self.put(EventKind::Response, message);
     }
 
-    fn put(&self, kind: EventKind, kept: BufferedMessage) -> bool {
+    fn put(&self, kind: EventKind, message: BufferedMessage) -> bool {
         let mut state = self.state();
         if state.closed_at.is_some() {
             return false;
         }
         state.last += 1;
-        state.bytes += kept.json.len();
+        state.bytes += message.json.len();
         let number = state.last;
         state.events.push_back(Event {
             number,
             kind,
-            kept,
+            message,
             replay: None,
         });
-        state.shed();
+        state.drop_excess();
         drop(state);
         self.inner.changed.notify_waiters();
         true
@@ -186,18 +186,19 @@ impl EventStream {
         state.reader > 0 && state.readers == 0
     }
 
+    /// The client left before it started to read.
     pub(crate) fn abandon(&self) {
         self.state().reader += 1;
     }
 
-    /// Waits until it is known how the response starts.
+    /// Waits until it is known whether the HTTP response is a single message or a stream.
     pub(crate) async fn first_output(&self) -> FirstOutput {
         self.wait(|state| {
             let is_closed = state.closed_at.is_some();
             match state.events.front_mut() {
                 None => is_closed.then_some(FirstOutput::Stream),
                 Some(event) if event.kind == EventKind::Response => {
-                    is_closed.then(|| FirstOutput::Response(event.kept.handed_out()))
+                    is_closed.then(|| FirstOutput::Response(event.message.handed_out()))
                 }
                 Some(_) => Some(FirstOutput::Stream),
             }
@@ -222,8 +223,8 @@ impl EventStream {
     /// For a resumed stream. `None` if the event does not exist yet, because the number then belongs to
     /// another stream.
     pub(crate) fn reader_after(&self, number: u64) -> Option<Reader> {
-        let has_been = number <= self.state().last;
-        has_been.then(|| self.reader(Some(number)))
+        let exists = number <= self.state().last;
+        exists.then(|| self.reader(Some(number)))
     }
 
     /// Takes over the stream after this event, or after the last event that was read.
@@ -233,7 +234,7 @@ impl EventStream {
         state.readers += 1;
         let reader = Reader {
             event_stream: self.clone(),
-            turn: state.reader,
+            id: state.reader,
             at: after.unwrap_or(state.read),
         };
         drop(state);
@@ -245,7 +246,7 @@ impl EventStream {
 impl State {
     fn remove(&mut self, index: usize) {
         if let Some(gone) = self.events.remove(index) {
-            self.bytes -= gone.kept.json.len();
+            self.bytes -= gone.message.json.len();
         }
     }
 
@@ -259,18 +260,18 @@ impl State {
         let unread = self.events.range(self.after(self.read)..);
         let waiting = unread.filter(|event| event.kind != EventKind::Notification);
         waiting.fold((0, 0), |(count, bytes), event| {
-            (count + 1, bytes + event.kept.json.len())
+            (count + 1, bytes + event.message.json.len())
         })
     }
 
-    /// The newest event always stays.
-    fn shed(&mut self) {
+    /// Drops read events and notifications until the limits are met. The newest event always stays.
+    fn drop_excess(&mut self) {
         while self.events.len() > MOST_EVENTS || self.bytes > MOST_BYTES {
             let end = self.events.len().saturating_sub(1);
             let read = self.read;
-            let loses =
+            let may_drop =
                 |event: &Event| event.number <= read || event.kind == EventKind::Notification;
-            let Some(index) = self.events.range(..end).position(loses) else {
+            let Some(index) = self.events.range(..end).position(may_drop) else {
                 return;
             };
             self.remove(index);
@@ -281,7 +282,8 @@ impl State {
 /// See [`EventStream::reader`].
 pub(crate) struct Reader {
     event_stream: EventStream,
-    turn: u64,
+    /// Equals `State::reader` until another reader takes over.
+    id: u64,
     /// Number of the last event that was read.
     pub(crate) at: u64,
 }
@@ -292,7 +294,7 @@ impl Reader {
         let event_stream = self.event_stream.clone();
         let inner = &event_stream.inner;
         let next = event_stream.wait(|state| {
-            if state.reader != self.turn {
+            if state.reader != self.id {
                 return Some(None);
             }
             let index = state.after(self.at);
@@ -300,8 +302,8 @@ impl Reader {
                 return state.closed_at.is_some().then_some(None);
             };
             let event = next.handed_out();
-            if next.replay.is_none() && inner.mode != Mode::Passing {
-                next.replay = inner.client_budget.reserve_replay(next.kept.json.len());
+            if next.replay.is_none() && inner.mode != Mode::ReadOnce {
+                next.replay = inner.client_budget.reserve_replay(next.message.json.len());
             }
             let is_kept = next.replay.is_some();
             self.at = event.number;
@@ -309,7 +311,7 @@ impl Reader {
             if !is_kept {
                 state.remove(index);
             }
-            state.shed();
+            state.drop_excess();
             Some(Some(event))
         });
         next.await

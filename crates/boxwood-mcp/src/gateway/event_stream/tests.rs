@@ -47,7 +47,7 @@ async fn notifications_are_dropped_before_responses() {
 
 #[tokio::test]
 async fn events_of_a_stream_that_cannot_be_resumed_are_dropped_once_read() {
-    let event_stream = EventStream::new(ClientBudget::default(), Mode::Passing);
+    let event_stream = EventStream::new(ClientBudget::default(), Mode::ReadOnce);
     event_stream.push(EventKind::Notification, json("1"));
     event_stream.push(EventKind::Response, json("2"));
     event_stream.close();

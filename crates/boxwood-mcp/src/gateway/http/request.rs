@@ -83,11 +83,13 @@ fn media_type(range: &str) -> &str {
     range.split(';').next().unwrap_or_default().trim()
 }
 
+/// A range with the weight `q=0`.
 fn is_unwanted(range: &str) -> bool {
     let mut parameters = range.split(';').skip(1);
     parameters.any(|parameter| {
-        let zero = parameter.trim().strip_prefix("q=");
-        zero.is_some_and(|zero| zero.trim().parse::<f32>().is_ok_and(|zero| zero <= 0.0))
+        let weight = parameter.trim().strip_prefix("q=");
+        let weight = weight.and_then(|weight| weight.trim().parse::<f32>().ok());
+        weight.is_some_and(|weight| weight <= 0.0)
     })
 }
 

@@ -127,7 +127,7 @@ impl<H> Writing<H> {
                         let event = event.number;
                         EventId { stream, event }.write(&mut head);
                     }
-                    self.parts = parts(head, event.kept);
+                    self.parts = parts(head, event.message);
                 }
             }
         }

@@ -24,9 +24,9 @@ use crate::protocol_versions;
 use crate::session_activity::Kind as Use;
 use crate::wire::{BodyPermit, Kind, Message};
 
-/// Proxies and clients time out if the response does not start.
+/// Without a response after this time, the SSE stream starts: proxies and clients time out otherwise.
 const SILENT_FOR: Duration = Duration::from_secs(5);
-/// The modern protocol version has neither streams nor sessions.
+/// The modern protocol version has neither standalone streams nor sessions.
 const ONLY_POST: &str = "this protocol version only supports POST";
 
 /// A message of a client and its response.
@@ -50,21 +50,21 @@ pub(crate) async fn post(inner: &Arc<Inner>, asked: HttpRequest, body: Bytes) ->
         return response::refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
     match message.and_then(Message::of_client) {
-        Ok(message) if is_beginning(&message, &asked) => {
-            begin(inner, asked, message, accepts).await
+        Ok(message) if begins_session(&message, &asked) => {
+            begin_session(inner, asked, message, accepts).await
         }
-        Ok(message) => go_on(inner, &asked, message, accepts).await,
+        Ok(message) => continue_session(inner, &asked, message, accepts).await,
         Err(bad) => response::refused(&RpcError::unreadable(&bad), None),
     }
 }
 
-fn is_beginning(message: &Message, asked: &HttpRequest) -> bool {
+fn begins_session(message: &Message, asked: &HttpRequest) -> bool {
     message.kind() == Kind::Request
         && message.method() == Some("initialize")
         && !asked.head.headers.contains_key(request::SESSION_ID)
 }
 
-async fn begin(
+async fn begin_session(
     inner: &Arc<Inner>,
     asked: HttpRequest,
     message: Message,
@@ -84,8 +84,8 @@ async fn begin(
     let unused = OnDrop::new(|| inner.sessions.end(&session.id));
     let mut answer = exchange(inner, &session, message, accepts).await;
     unused.disarm();
-    let is_begun = session.initialized().is_some() || is_events(&answer);
-    if let (true, Ok(id)) = (is_begun, HeaderValue::from_str(&session.id)) {
+    let has_session = session.initialized().is_some() || is_events(&answer);
+    if let (true, Ok(id)) = (has_session, HeaderValue::from_str(&session.id)) {
         answer.headers_mut().insert(request::SESSION_ID, id);
     }
     answer
@@ -107,7 +107,7 @@ fn is_events(answer: &Answer) -> bool {
     kind.is_some_and(|kind| kind.as_bytes() == sse::EVENT_STREAM.as_bytes())
 }
 
-async fn go_on(
+async fn continue_session(
     inner: &Arc<Inner>,
     asked: &HttpRequest,
     message: Message,

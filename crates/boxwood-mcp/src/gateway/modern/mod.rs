@@ -41,6 +41,7 @@ use crate::wire::{
 
 pub(crate) use self::request::is_modern;
 
+/// Queue of notifications to one client.
 const NOTIFICATIONS: usize = 64;
 const LISTEN: &str = "subscriptions/listen";
 /// Maximum size of `subscriptions/listen`, which is kept while the stream is open.
@@ -87,8 +88,8 @@ pub(crate) async fn answer(
 #[derive(Clone)]
 struct Request {
     inner: Arc<Inner>,
-    /// Lists of all servers use the shared processes only: a dedicated process per server would be too
-    /// much.
+    /// False at `/mcp/_all`: its lists use the shared processes only, so that they do not start a dedicated
+    /// process of each server.
     is_for_one: bool,
     principal: Principal,
     headers: HeaderMap,
@@ -109,13 +110,14 @@ impl Request {
         match target {
             Target::One(name) => {
                 let hosted = self.inner.registry.server(name).await?;
-                self.one(&hosted, method, self.asked.params.clone()).await
+                self.call_server(&hosted, method, self.asked.params.clone())
+                    .await
             }
-            Target::All => self.all(method).await,
+            Target::All => self.call_aggregate(method).await,
         }
     }
 
-    async fn all(&self, method: &str) -> Result<Message, RpcError> {
+    async fn call_aggregate(&self, method: &str) -> Result<Message, RpcError> {
         match method {
             "server/discover" => {
                 let capabilities = raw(&aggregate::capabilities());
@@ -151,22 +153,22 @@ impl Request {
         }
     }
 
-    async fn one(
+    async fn call_server(
         &self,
         hosted: &Arc<dyn HostedServer>,
         method: &str,
         params: Object,
     ) -> Result<Message, RpcError> {
-        // A temporary copy.
+        // The check gets a copy of the parameters, which is dropped before the call.
         tool_filter::check_call(hosted.as_ref(), method, Some(&params.raw()))?;
         match hosted.modern().await? {
-            Some(connection) => self.passed(hosted, &connection, method, params).await,
-            None => self.translated(hosted, method, params).await,
+            Some(connection) => self.forward(hosted, &connection, method, params).await,
+            None => self.forward_translated(hosted, method, params).await,
         }
     }
 
     /// Forwards the request to a modern server.
-    async fn passed(
+    async fn forward(
         &self,
         hosted: &Arc<dyn HostedServer>,
         connection: &Connection,
@@ -180,13 +182,13 @@ impl Request {
         let meta_alone = params::meta_alone(&params);
         self.check_mirrored(hosted, connection, method, &params, &meta_alone)
             .await?;
-        let answer = self.heard(connection, method, params.raw()).await;
+        let answer = self.call_shared(connection, method, params.raw()).await;
         let answer = answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))?;
         Ok(tool_filter::filter_list(hosted.as_ref(), method, answer))
     }
 
     /// Calls a shared process and passes on the log messages that belong to this client.
-    async fn heard(
+    async fn call_shared(
         &self,
         connection: &Connection,
         method: &str,
@@ -222,7 +224,7 @@ impl Request {
     }
 
     /// Translates the request for a legacy server.
-    async fn translated(
+    async fn forward_translated(
         &self,
         hosted: &Arc<dyn HostedServer>,
         method: &str,
@@ -255,7 +257,7 @@ impl Request {
         };
         let calls = &self.inner.interactive;
         let own = if translate::may_need_input(method) {
-            if self.needs_own(&handshake, &params) {
+            if self.needs_own_process(&handshake, &params) {
                 calls.call(&interactive, &self.notifications).await?
             } else {
                 None
@@ -280,8 +282,9 @@ impl Request {
         translate::modern_answer(method, answer, handshake.server_info.as_deref())
     }
 
-    /// The server may send requests to this client, or log messages for it.
-    fn needs_own(&self, handshake: &Handshake, params: &Object) -> bool {
+    /// Returns true if the client needs a process of its own: the server may send requests to it, or log
+    /// messages.
+    fn needs_own_process(&self, handshake: &Handshake, params: &Object) -> bool {
         params.get("requestState").is_some()
             || self.asked.accepts_server_requests()
             || (self.asked.level.is_some() && handshake.has("logging"))
@@ -315,6 +318,7 @@ impl Request {
     }
 }
 
+/// Timeout of list requests that the gateway sends.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ServerCaller for Request {
@@ -326,7 +330,7 @@ impl ServerCaller for Request {
     ) -> BoxFuture<'a, Result<Message, RpcError>> {
         Box::pin(async move {
             let params = params.as_deref().and_then(object).unwrap_or_default();
-            self.one(&hosted, method, params).await
+            self.call_server(&hosted, method, params).await
         })
     }
 }

@@ -18,11 +18,13 @@ use crate::lock;
 use crate::wire::Object;
 
 const MARK: &str = "x-mcp-header";
+/// Maximum number of marks of one tool.
 const MOST: usize = 64;
 /// Maximum number of marks of all tools of one server.
 const MOST_OF_SERVER: usize = 4096;
 /// The list of tools is requested again after this time.
 const FRESH: Duration = Duration::from_mins(1);
+/// Maximum depth of a marked property.
 const DEEPEST: usize = 16;
 /// Total size of the keys of one path.
 const LONGEST_PATH: usize = 1024;
@@ -98,7 +100,7 @@ impl ParamHeaderCache {
     }
 }
 
-/// Ignores invalid marks and schemas that are too long.
+/// The marks of an input schema. Ignores invalid ones, and schemas that are too long.
 pub(crate) fn mirrored(schema: &RawValue) -> Vec<ParamHeader> {
     let mut found = Vec::new();
     if !schema.get().contains(MARK) {
@@ -158,30 +160,30 @@ pub(crate) fn check(
     for one in mirrored {
         let argument = argument(arguments, &one.path)?;
         let header = &one.header;
-        let said = match single(headers, header)? {
+        let sent = match single(headers, header)? {
             None => None,
             Some(value) => Some(decoded(value).ok_or_else(|| {
                 RpcError::header_mismatch(format!("header `{header}` is not valid base64"))
             })?),
         };
-        let place = one.path.join(".");
-        match (said, argument) {
+        let path = one.path.join(".");
+        match (sent, argument) {
             (None, None) => {}
-            (Some(said), Some(argument)) if is_same(&said, &argument) => {}
-            (Some(said), Some(_)) => {
+            (Some(sent), Some(argument)) if is_same(&sent, &argument) => {}
+            (Some(sent), Some(_)) => {
                 return Err(RpcError::header_mismatch(format!(
-                    "header `{header}: {}` does not match the argument `{place}`",
-                    shortened(&said)
+                    "header `{header}: {}` does not match the argument `{path}`",
+                    shortened(&sent)
                 )));
             }
             (Some(_), None) => {
                 return Err(RpcError::header_mismatch(format!(
-                    "header `{header}` without the argument `{place}`"
+                    "header `{header}` without the argument `{path}`"
                 )));
             }
             (None, Some(_)) => {
                 return Err(RpcError::header_mismatch(format!(
-                    "header `{header}` is missing for the argument `{place}`; see the input schema in `tools/list`"
+                    "header `{header}` is missing for the argument `{path}`; see the input schema in `tools/list`"
                 )));
             }
         }
@@ -219,14 +221,14 @@ fn simple(object: &Object, key: &str) -> Option<Value> {
     matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_)).then_some(value)
 }
 
-fn is_same(said: &str, argument: &Value) -> bool {
+fn is_same(header: &str, argument: &Value) -> bool {
     match argument {
-        Value::String(text) => said == text,
-        Value::Bool(value) => said == if *value { "true" } else { "false" },
+        Value::String(text) => header == text,
+        Value::Bool(value) => header == if *value { "true" } else { "false" },
         Value::Number(number) => {
-            let numbers = said.parse::<f64>().ok().zip(number.as_f64());
-            said == number.to_string()
-                // Larger numbers are not exact.
+            let numbers = header.parse::<f64>().ok().zip(number.as_f64());
+            header == number.to_string()
+                // Larger integers are not exact as `f64`.
                 || numbers.is_some_and(|(one, other)| {
                     one.abs() <= 9_007_199_254_740_991.0 && one.to_bits() == other.to_bits()
                 })

@@ -37,7 +37,7 @@ pub(crate) async fn reply(
     keep_alive: Duration,
     client_budget: ClientBudget,
 ) -> Answer {
-    let event_stream = EventStream::new(client_budget, Mode::Passing);
+    let event_stream = EventStream::new(client_budget, Mode::ReadOnce);
     let status = Arc::<OnceLock<StatusCode>>::default();
     let pumping = pump(
         id,

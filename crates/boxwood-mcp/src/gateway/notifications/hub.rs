@@ -181,7 +181,7 @@ impl NotificationHub {
                 return;
             };
             if answer.error().is_none() {
-                sent.preferences.add(change);
+                sent.preferences.apply(change);
             }
         }
     }
@@ -273,14 +273,14 @@ impl Member {
             let Some(own) = subscriptions.preferences(self.id) else {
                 return Ok(empty());
             };
-            (own.level, own.add(preference.clone()))
+            (own.level, own.apply(preference.clone()))
         };
         let Some(request) = self.request_for(preference.clone(), &sent.preferences) else {
             return Ok(empty());
         };
         let answer = hub.ask(&mut sent, &self.principal, &request).await;
         if answer.as_ref().is_ok_and(|answer| answer.error().is_none()) {
-            sent.preferences.add(request);
+            sent.preferences.apply(request);
         } else if let Some(own) = lock(&hub.subscriptions).preferences(self.id) {
             match preference {
                 Preference::LogLevel(_) => own.level = level_before,

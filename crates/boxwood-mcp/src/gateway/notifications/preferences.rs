@@ -11,7 +11,7 @@ use crate::gateway::notifications::log_level::LogLevel;
 use crate::gateway::params;
 use crate::wire::{CallError, CallOptions, Connection, Message};
 
-/// Limits of one client over all servers.
+/// Limits of the subscriptions of one client, over all servers.
 pub(crate) const MOST_SUBSCRIPTIONS: usize = 1000;
 pub(crate) const LONGEST_URI: usize = 8 * 1024;
 pub(crate) const MOST_URI_BYTES: usize = 256 * 1024;
@@ -20,6 +20,7 @@ pub(crate) const MOST_URI_BYTES: usize = 256 * 1024;
 pub(crate) struct Preferences {
     /// `None` if no client has set one.
     pub(crate) level: Option<LogLevel>,
+    /// Subscribed resources.
     pub(crate) uris: BTreeSet<String>,
 }
 
@@ -37,7 +38,7 @@ impl Preferences {
     }
 
     /// Returns false if nothing has changed.
-    pub(crate) fn add(&mut self, preference: Preference) -> bool {
+    pub(crate) fn apply(&mut self, preference: Preference) -> bool {
         match preference {
             Preference::LogLevel(level) => self.level.replace(level) != Some(level),
             Preference::Subscribe(uri) => self.uris.insert(uri),
@@ -45,7 +46,7 @@ impl Preferences {
         }
     }
 
-    /// What has to be added to `before`. A log level cannot be removed.
+    /// The changes that turn `before` into `self`. A log level cannot be removed.
     pub(crate) fn changes_since(&self, before: &Self) -> Vec<Preference> {
         let level = self.level.filter(|_| self.level != before.level);
         let new = self.uris.difference(&before.uris).cloned();
@@ -58,7 +59,7 @@ impl Preferences {
     }
 }
 
-/// A request that changes the state of a whole process.
+/// A request that sets a log level or a subscription. It affects all clients of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Preference {
     LogLevel(LogLevel),
@@ -126,7 +127,7 @@ mod tests {
         let preference = Preference::Subscribe(uri.to_owned());
         let has_room = preferences.has_room(&preference);
         if has_room {
-            preferences.add(preference);
+            preferences.apply(preference);
         }
         has_room
     }
@@ -140,7 +141,7 @@ mod tests {
         }
         assert!(!subscribe(&mut preferences, "more"));
         assert!(subscribe(&mut preferences, "0"), "it is subscribed");
-        preferences.add(Preference::Unsubscribe("0".to_owned()));
+        preferences.apply(Preference::Unsubscribe("0".to_owned()));
         assert!(subscribe(&mut preferences, "more"));
     }
 
@@ -154,8 +155,8 @@ mod tests {
         }
         assert_eq!(count, MOST_URI_BYTES / LONGEST_URI);
         assert!(subscribe(&mut preferences, &uri(0)), "it is subscribed");
-        assert!(preferences.add(Preference::Unsubscribe(uri(0))));
-        assert!(!preferences.add(Preference::Unsubscribe(uri(0))));
+        assert!(preferences.apply(Preference::Unsubscribe(uri(0))));
+        assert!(!preferences.apply(Preference::Unsubscribe(uri(0))));
         assert!(subscribe(&mut preferences, &uri(count)));
     }
 
@@ -170,7 +171,7 @@ mod tests {
         let changes = after.changes_since(&before);
         assert_eq!(changes.len(), 3);
         for change in changes {
-            assert!(before.add(change));
+            assert!(before.apply(change));
         }
         assert_eq!(before, after);
     }

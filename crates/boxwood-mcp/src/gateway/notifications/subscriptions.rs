@@ -92,30 +92,30 @@ impl Subscriptions {
     /// The combined level.
     pub(crate) fn level(&self) -> Option<LogLevel> {
         let levels = || self.each().map(|preferences| preferences.level);
-        let chosen = levels().flatten().min()?;
-        // Clients without a level expect about the default of a server, which is `info`.
-        let is_unchosen = levels().any(|level| level.is_none());
-        Some(if is_unchosen {
-            chosen.min(LogLevel::Info)
+        let lowest = levels().flatten().min()?;
+        // Clients without a level expect the usual default of servers, `info`.
+        let has_default = levels().any(|level| level.is_none());
+        Some(if has_default {
+            lowest.min(LogLevel::Info)
         } else {
-            chosen
+            lowest
         })
     }
 
     /// Recipients of a notification. Log messages do not name a request: they go to `audience` only.
     pub(crate) fn listeners(&self, message: &Message, audience: &Audience) -> Vec<Listener> {
-        let chosen = self.each().any(|preferences| preferences.level.is_some());
-        let may_hear = |subscriber: &Subscriber| audience.has(subscriber.principal.as_deref());
+        let is_level_set = self.each().any(|preferences| preferences.level.is_some());
+        let may_receive = |subscriber: &Subscriber| audience.has(subscriber.principal.as_deref());
         let wanted: Box<dyn Fn(&Subscriber) -> bool> = match message.method() {
             Some("notifications/message") => {
                 let level = LogLevel::of(message);
                 Box::new(move |subscriber| {
                     let least = match subscriber.preferences.level {
                         Some(least) => least,
-                        None if chosen => LogLevel::Info,
+                        None if is_level_set => LogLevel::Info,
                         None => LogLevel::Debug,
                     };
-                    level >= least && may_hear(subscriber)
+                    level >= least && may_receive(subscriber)
                 })
             }
             Some(RESOURCE_UPDATED) => {
@@ -126,9 +126,9 @@ impl Subscriptions {
                 })
             }
             Some(method) if is_list_change(method) => Box::new(|_| true),
-            // They belong to finished calls and requests.
+            // Progress is delivered with its call, and requests of a shared process do not reach clients.
             Some("notifications/progress" | "notifications/cancelled") => return Vec::new(),
-            _ => Box::new(may_hear),
+            _ => Box::new(may_receive),
         };
         let members = self
             .members
@@ -173,7 +173,7 @@ mod tests {
 
     fn set(subscriptions: &mut Subscriptions, member: MemberId, preference: Preference) -> bool {
         let own = subscriptions.preferences(member);
-        own.expect("a member").add(preference)
+        own.expect("a member").apply(preference)
     }
 
     fn subscribe(uri: &str) -> Preference {

@@ -23,11 +23,11 @@ use crate::wire::{CallOptions, Kind, Message, Object};
 
 /// Requests that a server sends within this time are passed to the client together.
 const GATHERING: Duration = Duration::from_millis(30);
-/// Servers request the roots right after the handshake.
+/// Time for a new process to request the roots, right after the handshake, and to process a cancellation.
 const SETTLING: Duration = Duration::from_millis(200);
 /// Queue of progress notifications, which is not read while the call is suspended.
 const PROGRESS: usize = 16;
-/// Log messages that are passed on after the response came.
+/// Maximum number of log messages that are passed on after the response came.
 const MOST_LATE: usize = 256;
 
 /// Dropping it cancels the call. The session becomes idle after a short time.
@@ -40,8 +40,8 @@ pub(super) struct InteractiveCall {
     /// Progress token of the client's latest request.
     token: Option<Box<RawValue>>,
     level: Option<LogLevel>,
-    questions: BTreeMap<String, Question>,
-    last_question: usize,
+    input_requests: BTreeMap<String, InputRequest>,
+    last_input: usize,
     /// Server requests are read until then, before the call is sent.
     settles_at: Option<Instant>,
     /// Set while server requests are open.
@@ -50,8 +50,9 @@ pub(super) struct InteractiveCall {
     pub(super) until: Instant,
 }
 
-struct Question {
-    /// The request id of the session.
+/// A request of the server that waits for the client.
+struct InputRequest {
+    /// The request id in the internal session.
     id: Box<RawValue>,
     request: Box<RawValue>,
     /// Counts against the client's budget.
@@ -86,8 +87,8 @@ impl InteractiveCall {
             progress,
             token: asked.progress_token(),
             level: asked.level,
-            questions: BTreeMap::new(),
-            last_question: 0,
+            input_requests: BTreeMap::new(),
+            last_input: 0,
             settles_at: asks_for_roots.then(|| Instant::now() + SETTLING),
             suspends_at: None,
             until: Instant::now(),
@@ -99,8 +100,8 @@ impl InteractiveCall {
         &mut self,
         notifications: &mpsc::Sender<Message>,
     ) -> Option<Result<Message, RpcError>> {
-        // The client has not responded to all of them.
-        if !self.questions.is_empty() {
+        // The client has not responded to all requests of the server.
+        if !self.input_requests.is_empty() {
             return None;
         }
         loop {
@@ -155,7 +156,7 @@ impl InteractiveCall {
 
     /// Returns a log message for the client. Stores a server request.
     async fn take(&mut self, event: Event) -> Option<Message> {
-        let message = Message::parse(&event.kept.json).ok()?;
+        let message = Message::parse(&event.message.json).ok()?;
         if message.kind() == Kind::Notification {
             let is_log = message.method() == Some("notifications/message");
             let least = self.level?;
@@ -175,14 +176,14 @@ impl InteractiveCall {
         if let Some(params) = message.params() {
             request.set("params", params.to_owned());
         }
-        self.last_question += 1;
-        let question = Question {
+        self.last_input += 1;
+        let input_request = InputRequest {
             id,
             request: request.raw(),
-            _buffered: event.kept,
+            _buffered: event.message,
         };
-        let name = format!("input-{}", self.last_question);
-        self.questions.insert(name, question);
+        let name = format!("input-{}", self.last_input);
+        self.input_requests.insert(name, input_request);
         self.suspends_at
             .get_or_insert_with(|| Instant::now() + GATHERING);
         self.until = Instant::now() + WAITING;
@@ -200,11 +201,11 @@ impl InteractiveCall {
     pub(super) async fn respond(&mut self, asked: &ModernRequest, answers: &Object) {
         self.token = asked.progress_token();
         for (name, answer) in answers.iter() {
-            let question = self.questions.remove(name);
-            if let (Some(question), Some(client)) = (question, &self.client) {
+            let input_request = self.input_requests.remove(name);
+            if let (Some(input_request), Some(client)) = (input_request, &self.client) {
                 // Only a response extends the deadline.
                 self.until = Instant::now() + WAITING;
-                let answer = Message::result(question.id, answer.to_owned());
+                let answer = Message::result(input_request.id, answer.to_owned());
                 client.session.respond(answer).await;
             }
         }
@@ -212,8 +213,8 @@ impl InteractiveCall {
 
     pub(super) fn input_required(&self, state: &str) -> Message {
         let mut requests = Object::default();
-        for (name, question) in &self.questions {
-            requests.set(name, question.request.clone());
+        for (name, input_request) in &self.input_requests {
+            requests.set(name, input_request.request.clone());
         }
         let result = Object::of([
             ("resultType", raw("input_required")),

@@ -186,13 +186,13 @@ impl<K: Kind> ServerRegistry for FakeServers<K> {
     fn status(&self, name: &McpServerName) -> ServerStatus {
         let home = self.servers.get(name);
         let is_gone = home.is_none_or(|home| home.is_gone.load(Ordering::SeqCst));
-        let how = match home.and_then(|home| home.running()) {
+        let state = match home.and_then(|home| home.running()) {
             Some(run) => ServerState::Connected(run.connection.id()),
             None if is_gone => ServerState::Unavailable,
             None => ServerState::Idle,
         };
         ServerStatus {
-            how,
+            state,
             defined_at: jiff::Timestamp::UNIX_EPOCH,
         }
     }
