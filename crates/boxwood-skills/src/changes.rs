@@ -32,7 +32,7 @@ impl SkillStore {
                 match source.strip_prefix(self.root()) {
                     Ok(inside) if !inside.as_os_str().is_empty() => {
                         let inside = inside.to_owned();
-                        self.adopt(name, new, &source, &inside)?;
+                        self.register_in_place(name, new, &source, &inside)?;
                         (inside, Vec::new())
                     }
                     _ => self.import(name, new, &source)?,
@@ -73,7 +73,7 @@ impl SkillStore {
     }
 
     /// Registers a directory that is already in the store.
-    fn adopt(
+    fn register_in_place(
         &self,
         name: &str,
         new: &NewSkill,
@@ -188,18 +188,18 @@ impl SkillStore {
         let Some(Component::Normal(top)) = located.path.components().next() else {
             return Err(SkillError::NotManaged);
         };
-        let neighbours = contents
+        let skills_in_top = contents
             .skills
             .iter()
             .filter(|item| item.path.starts_with(top))
             .count();
-        let doomed = if neighbours == 1 {
+        let removed = if skills_in_top == 1 {
             Path::new(top)
         } else {
             located.path.as_path()
         };
-        let failed = |error| SkillError::io("delete", root.path.join(doomed), error);
-        let (parent, last) = match (doomed.parent(), doomed.file_name()) {
+        let failed = |error| SkillError::io("delete", root.path.join(removed), error);
+        let (parent, last) = match (removed.parent(), removed.file_name()) {
             (Some(parent), Some(last)) => (parent, Path::new(last)),
             _ => return Err(SkillError::NotManaged),
         };

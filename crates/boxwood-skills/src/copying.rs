@@ -27,7 +27,7 @@ pub(crate) fn copy_tree(
         crate::package_path::check_size(&path, limits)?;
         let parent = found.path.parent().unwrap_or(Path::new(""));
         let to = beneath::open_dir(target, parent, Links::Never).map_err(failed)?;
-        let taken = match FileType::from_raw_mode(found.stat.st_mode) {
+        let is_copied = match FileType::from_raw_mode(found.stat.st_mode) {
             FileType::Directory => {
                 atomic::make_dir(to.as_fd(), found.name).map_err(failed)?;
                 true
@@ -45,7 +45,7 @@ pub(crate) fn copy_tree(
             }
             _ => false,
         };
-        if !taken {
+        if !is_copied {
             warnings.push(rules::not_taken(&path));
         }
         Ok(true)
@@ -100,13 +100,13 @@ pub(crate) fn validate(
     warnings.extend(unusable.map(rules::not_taken));
     beneath::walk(dir, "read", limits, |found| {
         let depth = found.path.components().count() - 1;
-        let taken = match FileType::from_raw_mode(found.stat.st_mode) {
+        let is_usable = match FileType::from_raw_mode(found.stat.st_mode) {
             FileType::RegularFile | FileType::Directory => true,
             FileType::Symlink => rustix::fs::readlinkat(found.dir, found.name, Vec::new())
                 .is_ok_and(|target| stays_inside(target.to_bytes(), depth)),
             _ => false,
         };
-        if !taken {
+        if !is_usable {
             warnings.push(rules::not_taken(&found.path.to_string_lossy()));
         }
         Ok(true)

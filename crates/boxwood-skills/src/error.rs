@@ -35,7 +35,7 @@ pub enum SkillError {
         path: PathBuf,
         candidates: Vec<PathBuf>,
     },
-    #[error("Directory is outside the places skills may be imported from: {}", path.display())]
+    #[error("Directory is outside the allowed import roots: {}", path.display())]
     ImportNotAllowed { path: PathBuf },
     #[error("Failed to create skill \"{0}\"")]
     CreateFailed(String),
@@ -66,7 +66,7 @@ pub enum SkillError {
     FileNotRegular(String),
     #[error("Skill file already exists: {0}")]
     FileExists(String),
-    #[error("Skill file is needed: {0}")]
+    #[error("Skill entry file cannot be deleted, moved or replaced by a move: {0}")]
     EntryFileNeeded(String),
     #[error("path is not usable: {0}")]
     PathNotUsable(String),

@@ -36,7 +36,7 @@ impl SkillStore {
         let path = PackagePath::parse(path, self.limits())?;
         let missing = || SkillError::SubdirectoryNotFound(path.asked().to_owned());
         let dir = beneath::open_dir(package.dir.as_fd(), path.as_path(), Links::Inside)
-            .map_err(|error| refusal(error, "list", &path, missing))?;
+            .map_err(|error| store_error(error, "list", &path, missing))?;
         let wanted = max_entries.clamp(1, self.limits().max_listed_entries.max(1));
         let names = first_names(dir.as_fd(), include_hidden, wanted)
             .map_err(|error| SkillError::io("list", path.as_path(), error))?;
@@ -113,7 +113,7 @@ impl SkillStore {
         let path = PackagePath::parse(path, self.limits())?;
         let (parent, last) = changeable(&path, &[&package.skill.entry_file])?;
         let missing = || SkillError::FileNotFound(path.as_str().to_owned());
-        let failed = |error: io::Error| refusal(error, "delete", &path, missing);
+        let failed = |error: io::Error| store_error(error, "delete", &path, missing);
         let dir = beneath::open_dir(package.dir.as_fd(), &parent, Links::Inside).map_err(failed)?;
         let stat = beneath::stat_entry(dir.as_fd(), last).map_err(failed)?;
         if beneath::is_directory(&stat) {
@@ -136,7 +136,7 @@ impl SkillStore {
         let (from_parent, from_last) = changeable(&from, &[&package.skill.entry_file])?;
         let (to_parent, to_last) = changeable(&to, &ENTRY_FILES)?;
         let missing = || SkillError::FileNotFound(from.as_str().to_owned());
-        let failed = |error: io::Error| refusal(error, "move", &from, missing);
+        let failed = |error: io::Error| store_error(error, "move", &from, missing);
         let source =
             beneath::open_dir(package.dir.as_fd(), &from_parent, Links::Inside).map_err(failed)?;
         beneath::stat_entry(source.as_fd(), from_last).map_err(failed)?;
@@ -160,7 +160,7 @@ impl SkillStore {
 }
 
 /// Maps an I/O error to an error of the store.
-fn refusal(
+fn store_error(
     error: io::Error,
     operation: &'static str,
     path: &PackagePath,
@@ -181,7 +181,7 @@ fn open_regular(package: &Package, path: &PackagePath) -> Result<(OwnedFd, Stat)
         Ok(file) => file,
         // `ENXIO`: a socket, or a device without a driver.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => return Err(missing()),
-        Err(error) => return Err(refusal(error, "read", path, missing)),
+        Err(error) => return Err(store_error(error, "read", path, missing)),
     };
     let stat =
         rustix::fs::fstat(&file).map_err(|error| SkillError::io("read", path.as_path(), error))?;
@@ -202,9 +202,9 @@ fn first_names(
     for entry in rustix::fs::Dir::read_from(dir)? {
         let entry = entry?;
         let bytes = entry.file_name().to_bytes();
-        let ours = bytes.starts_with(atomic::PREFIX.as_bytes()) || is_staging_name(bytes);
+        let is_temporary = bytes.starts_with(atomic::PREFIX.as_bytes()) || is_staging_name(bytes);
         let hidden = !include_hidden && bytes.starts_with(b".");
-        if matches!(bytes, b"." | b"..") || ours || hidden {
+        if matches!(bytes, b"." | b"..") || is_temporary || hidden {
             continue;
         }
         first.push(std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec()));
@@ -230,9 +230,9 @@ fn item(
     };
     // A link that stays inside is shown as its target, any other as a link.
     let target = is_symlink
-        .then(|| beneath::open_place(package.dir.as_fd(), &relative, Links::Inside).ok())
+        .then(|| beneath::open_path(package.dir.as_fd(), &relative, Links::Inside).ok())
         .flatten()
-        .and_then(|place| rustix::fs::fstat(place).ok());
+        .and_then(|file| rustix::fs::fstat(file).ok());
     let stat = target.unwrap_or(own);
     let is_dir = beneath::is_directory(&stat);
     Some(SkillFile {
@@ -248,10 +248,10 @@ fn item(
 /// Checks a path to remove or move: not the package itself and not a protected file.
 fn changeable<'a>(
     path: &'a PackagePath,
-    needed: &[&str],
+    protected: &[&str],
 ) -> Result<(PathBuf, &'a Path), SkillError> {
     let name = path.as_str();
-    if needed.contains(&name) {
+    if protected.contains(&name) {
         return Err(SkillError::EntryFileNeeded(name.to_owned()));
     }
     path.split().ok_or(SkillError::PathEscapes)
@@ -264,7 +264,7 @@ fn make_parents(
 ) -> Result<OwnedFd, SkillError> {
     let root = package.dir.as_fd();
     let missing = || SkillError::SubdirectoryNotFound(parent.to_string_lossy().into_owned());
-    let failed = |error: io::Error| refusal(error, "write", path, missing);
+    let failed = |error: io::Error| store_error(error, "write", path, missing);
     // Resolved from the root of the package, because an inner link may contain `..`.
     let mut here = PathBuf::new();
     let mut dir = beneath::open_dir(root, &here, Links::Never).map_err(failed)?;

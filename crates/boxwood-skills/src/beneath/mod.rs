@@ -2,7 +2,7 @@
 //!
 //! A box may have a package mounted for writing while the daemon uses it, so a checked path can change at any time.
 //! Every access is one `openat2` call relative to an open directory, and the kernel enforces that it stays below.
-//! No open blocks.
+//! Opening never blocks.
 
 pub(crate) mod atomic;
 pub(crate) mod staging;
@@ -57,7 +57,7 @@ pub(crate) fn open_file(at: BorrowedFd<'_>, path: &Path, links: Links) -> io::Re
 }
 
 /// Opens a path with `O_PATH`.
-pub(crate) fn open_place(at: BorrowedFd<'_>, path: &Path, links: Links) -> io::Result<OwnedFd> {
+pub(crate) fn open_path(at: BorrowedFd<'_>, path: &Path, links: Links) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     open(at, path, flags, Mode::empty(), links)
 }

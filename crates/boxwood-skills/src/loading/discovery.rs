@@ -65,8 +65,8 @@ pub(crate) fn find_entry(
 }
 
 fn leads_to_file(dir: BorrowedFd<'_>, name: &str) -> bool {
-    beneath::open_place(dir, Path::new(name), Links::Inside)
-        .and_then(|place| Ok(rustix::fs::fstat(place)?))
+    beneath::open_path(dir, Path::new(name), Links::Inside)
+        .and_then(|file| Ok(rustix::fs::fstat(file)?))
         .is_ok_and(|stat| beneath::is_regular(&stat))
 }
 

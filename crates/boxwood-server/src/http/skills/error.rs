@@ -44,7 +44,7 @@ pub(crate) fn refusal(error: &SkillError) -> ApiError {
         SkillError::ChooseSourcePaths { .. } => ApiError::validation(error.to_string())
             .hint("repeat `source_path` for each; `preview=true` lists them"),
         SkillError::EntryFileNeeded { .. } => ApiError::validation(error.to_string())
-            .hint("a skill is what has this file; delete the skill instead"),
+            .hint("a directory is a skill because of this file; delete the skill instead"),
         SkillError::TooLarge { .. } => ApiError::new(error.code(), error.to_string())
             .hint("the limits are configured in `[skills.limits]`"),
         _ => ApiError::new(error.code(), error.to_string()),
