@@ -10,7 +10,7 @@ use super::connect::{Stream, connect};
 use super::target::Target;
 use crate::{Client, ClientError, Result};
 
-/// A relayed line may be as long as the daemon keeps lines.
+/// Must allow the longest line of a managed process that the daemon relays.
 const MAX_MESSAGE_BYTES: usize = 80 << 20;
 
 pub(crate) type Socket = WebSocketStream<Stream>;

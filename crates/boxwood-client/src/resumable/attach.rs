@@ -84,7 +84,7 @@ impl Protocol for AttachProtocol {
             RelayNews::Accepted { stdin } => Incoming::Accepted { stdin },
             RelayNews::StdinClosed { .. } => Incoming::InputClosed,
             RelayNews::Exited { exited } => Incoming::End(exited),
-            RelayNews::Error { error } => Incoming::Complaint(refused(error)),
+            RelayNews::Error { error } => Incoming::Error(refused(error)),
         })
     }
 

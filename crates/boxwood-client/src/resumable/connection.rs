@@ -27,7 +27,7 @@ const ACK_EVERY: u64 = 64 * 1024;
 /// The daemon closes a connection after 40 s of silence, also if the caller does not read its output.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 /// Close code if another client has attached. Reconnecting would disconnect that client in turn.
-const SUCCEEDED: u16 = 4409;
+const SUPERSEDED: u16 = 4409;
 /// For sending the stop message.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -39,11 +39,12 @@ struct Queues {
 struct State {
     read: [u64; 2],
     acknowledged: [u64; 2],
-    /// `None` where input is not counted, and so never sent twice.
-    unsent: Option<Unacknowledged>,
+    /// Input that is kept until it is acknowledged. `None` where input is not counted, and so never sent twice.
+    input: Option<Unacknowledged>,
     /// The end of the input has been sent.
     closed: bool,
-    complaint: Option<ClientError>,
+    /// The latest error frame of the daemon. Reported if the connection then ends.
+    last_error: Option<ClientError>,
 }
 
 struct Connection<P: Protocol> {
@@ -72,9 +73,9 @@ pub(super) fn start<P: Protocol>(
         state: Mutex::new(State {
             read,
             acknowledged: read,
-            unsent: stdin.map(Unacknowledged::new),
+            input: stdin.map(Unacknowledged::new),
             closed: false,
-            complaint: None,
+            last_error: None,
         }),
         changed: Notify::new(),
     };
@@ -95,7 +96,7 @@ impl<P: Protocol> Connection<P> {
             match self.reconnect(lost).await {
                 Ok(again) => socket = again,
                 Err(error) => {
-                    let error = self.state().complaint.take().unwrap_or(error);
+                    let error = self.state().last_error.take().unwrap_or(error);
                     // Fails if the caller has dropped the receiver.
                     let _ = self.events.send(Err(error)).await;
                     return;
@@ -154,9 +155,9 @@ impl<P: Protocol> Connection<P> {
                     let end = incoming.and_then(|incoming| self.receive(incoming));
                     end.map(|end| end.map(LiveEvent::Exit))
                 }
-                Some(Ok(Message::Close(Some(frame)))) if u16::from(frame.code) == SUCCEEDED => {
+                Some(Ok(Message::Close(Some(frame)))) if u16::from(frame.code) == SUPERSEDED => {
                     let lost = || ClientError::lost(P::OPERATION, frame.reason.to_string());
-                    Err(self.state().complaint.take().unwrap_or_else(lost))
+                    Err(self.state().last_error.take().unwrap_or_else(lost))
                 }
                 Some(Ok(Message::Close(Some(frame)))) if !frame.reason.is_empty() => {
                     return lost(&frame.reason);
@@ -185,20 +186,20 @@ impl<P: Protocol> Connection<P> {
             }
             Incoming::Accepted { stdin } => self.accepted(stdin)?,
             Incoming::InputClosed => {
-                if let Some(unsent) = &mut self.state().unsent {
-                    unsent.refuse();
+                if let Some(input) = &mut self.state().input {
+                    input.refuse();
                 }
                 self.changed.notify_one();
             }
             Incoming::End(end) => return Ok(Some(end)),
-            Incoming::Complaint(error) => self.state().complaint = Some(error),
+            Incoming::Error(error) => self.state().last_error = Some(error),
         }
         Ok(None)
     }
 
     fn accepted(&self, stdin: u64) -> Result<()> {
-        if let Some(unsent) = &mut self.state().unsent {
-            unsent.accept(stdin).map_err(|_| {
+        if let Some(input) = &mut self.state().input {
+            input.accept(stdin).map_err(|_| {
                 let what = "the daemon has lost input that was accepted";
                 ClientError::unexpected(P::OPERATION, what)
             })?;
@@ -258,7 +259,7 @@ impl<P: Protocol> Connection<P> {
     /// Input that the previous daemon may not have processed.
     fn resent(&self) -> Vec<Message> {
         let state = self.state();
-        let pieces = state.unsent.as_ref().map(Unacknowledged::pieces);
+        let pieces = state.input.as_ref().map(Unacknowledged::pieces);
         let mut messages: Vec<_> = pieces.into_iter().flatten().map(Message::Binary).collect();
         if state.closed {
             messages.push(self.protocol.close_input());
@@ -268,7 +269,7 @@ impl<P: Protocol> Connection<P> {
 
     fn has_room(&self) -> bool {
         let state = self.state();
-        state.unsent.as_ref().is_none_or(Unacknowledged::has_room)
+        state.input.as_ref().is_none_or(Unacknowledged::has_room)
     }
 
     /// Records input before it is sent.
@@ -276,8 +277,8 @@ impl<P: Protocol> Connection<P> {
         let mut state = self.state();
         match input {
             Input::Bytes(bytes) => {
-                if let Some(unsent) = &mut state.unsent {
-                    unsent.push(bytes.clone());
+                if let Some(kept) = &mut state.input {
+                    kept.push(bytes.clone());
                 }
                 Message::Binary(bytes)
             }
@@ -327,7 +328,7 @@ impl<P: Protocol> Connection<P> {
         self.state().acknowledged = read;
         match joined.stdin {
             Some(stdin) => self.accepted(stdin)?,
-            None => self.state().unsent = None,
+            None => self.state().input = None,
         }
         Ok(socket)
     }

@@ -117,7 +117,7 @@ impl Protocol for ExecProtocol {
             ExecOutput::Accepted { stdin } => Incoming::Accepted { stdin },
             ExecOutput::StdinClosed => Incoming::InputClosed,
             ExecOutput::Exit(exit) => Incoming::End(exit),
-            ExecOutput::Error { error } => Incoming::Complaint(refused(error)),
+            ExecOutput::Error { error } => Incoming::Error(refused(error)),
             ExecOutput::Started { .. } => {
                 return Err(ClientError::unexpected(
                     OPERATION,
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn an_error_frame_carries_code_and_hint() {
         let text = r#"{"type":"error","error":{"code":"capacity","message":"full","hint":"wait"}}"#;
-        let Ok(Incoming::Complaint(error)) = protocol().text(text) else {
+        let Ok(Incoming::Error(error)) = protocol().text(text) else {
             panic!("an error frame was taken for something else");
         };
         assert_eq!(error.code(), boxwood_api::ErrorCode::Capacity);

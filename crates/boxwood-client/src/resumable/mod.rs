@@ -29,7 +29,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Where the output starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// With output that was not delivered yet.
+    /// At the next new output, including output that no client has received yet.
     Now,
     /// At this offset in the program's output.
     Offset(u64),
@@ -64,7 +64,7 @@ trait Protocol: Send + Sync + 'static {
 
 /// A parsed text frame.
 enum Incoming<E> {
-    /// The first one.
+    /// The first frame of a connection.
     Joined(Joined),
     Accepted {
         stdin: u64,
@@ -72,8 +72,8 @@ enum Incoming<E> {
     /// The program takes no more input.
     InputClosed,
     End(E),
-    /// The daemon rejected a frame. Does not end the program, unless nothing follows.
-    Complaint(ClientError),
+    /// An error of the daemon, for example about a frame. The program continues unless the connection then ends.
+    Error(ClientError),
 }
 
 /// Where a connection begins.
@@ -163,7 +163,7 @@ impl<E> LiveReceiver<E> {
 async fn join<P: Protocol>(protocol: &P, socket: &mut Socket) -> Result<Joined> {
     match protocol.text(&first_text(P::OPERATION, socket).await?)? {
         Incoming::Joined(joined) => Ok(joined),
-        Incoming::Complaint(error) => Err(error),
+        Incoming::Error(error) => Err(error),
         Incoming::Accepted { .. } | Incoming::InputClosed | Incoming::End(_) => {
             let what = "the first frame does not say where the output starts";
             Err(ClientError::unexpected(P::OPERATION, what))
