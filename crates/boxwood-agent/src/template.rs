@@ -21,7 +21,7 @@ const LONGEST_TEMPLATE: usize = 4_096;
 
 /// The longest id in bytes, and the length of a digest at its end.
 const LONGEST_ID: usize = 256;
-const MARK_DIGITS: usize = 16;
+const DIGEST_DIGITS: usize = 16;
 
 /// A parsed template. The syntax is that of Python's `str.format_map`, without conversions, format
 /// specifications, attributes and positions.
@@ -178,7 +178,7 @@ fn field(
     } else if field.contains(['!', ':', '.', '[', ']']) {
         "has a conversion, a format, an attribute or an index; write `{name}` alone"
     } else if field.chars().all(|character| character.is_ascii_digit()) {
-        "counts positions; write a name, such as `{launcher_id}`"
+        "is positional; write a name, such as `{launcher_id}`"
     } else if field.starts_with('-') || !field.chars().all(named) {
         "is not a name; names have letters, digits, `_` and `-`"
     } else {
@@ -245,7 +245,7 @@ fn legal(text: &str) -> Result<SessionId, FieldError> {
     {
         return Ok(id);
     }
-    let mark = mark(text);
+    let digest = digest(text);
     let mut kept = String::new();
     for character in text.trim().chars() {
         let character = if character.is_control() {
@@ -253,7 +253,7 @@ fn legal(text: &str) -> Result<SessionId, FieldError> {
         } else {
             character
         };
-        if kept.len() + character.len_utf8() > LONGEST_ID - MARK_DIGITS - 1 {
+        if kept.len() + character.len_utf8() > LONGEST_ID - DIGEST_DIGITS - 1 {
             break;
         }
         kept.push(character);
@@ -261,12 +261,12 @@ fn legal(text: &str) -> Result<SessionId, FieldError> {
     if kept.is_empty() {
         kept.push_str(UNKNOWN);
     }
-    SessionId::new(&format!("{kept}-{mark}"))
+    SessionId::new(&format!("{kept}-{digest}"))
 }
 
-fn mark(text: &str) -> String {
-    let mut digits = String::with_capacity(MARK_DIGITS);
-    for byte in &Sha256::digest(text.as_bytes())[..MARK_DIGITS / 2] {
+fn digest(text: &str) -> String {
+    let mut digits = String::with_capacity(DIGEST_DIGITS);
+    for byte in &Sha256::digest(text.as_bytes())[..DIGEST_DIGITS / 2] {
         // Writing to a text cannot fail.
         let _ = write!(digits, "{byte:02x}");
     }

@@ -215,8 +215,8 @@ impl LangBot {
         info
     }
 
-    /// The backend of LangBot's boxes, to probe the host with.
-    pub(crate) fn engine(&self) -> Option<Arc<dyn Backend>> {
+    /// The backend of LangBot's boxes. `None` if there is no such backend.
+    pub(crate) fn active_backend(&self) -> Option<Arc<dyn Backend>> {
         let backends = self.sessions.backends();
         match self.choice() {
             None => backends.current(),

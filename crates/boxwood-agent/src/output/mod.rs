@@ -12,7 +12,7 @@ pub struct Truncated {
     pub omitted: usize,
 }
 
-/// The length of the notice depends on the number in it, which depends on the length of the notice.
+/// Attempts to size the notice: its length depends on the number in it, which depends on its length.
 const ROUNDS: usize = 4;
 
 /// Keeps at most `limit` characters: three fifths of the room for the head, the rest for the tail.
@@ -58,7 +58,7 @@ pub(crate) fn truncate_ends(begin: &str, end: &str, length: usize, limit: usize)
     cut.push_str(first(begin, head));
     cut.push_str(&notice);
     cut.push_str(last(end, tail));
-    // Should the rounds not have settled, the notice may be one digit too long.
+    // If the last attempt still changed the sizes, the notice may be one digit too long.
     if let Some((end, _)) = cut.char_indices().nth(limit) {
         cut.truncate(end);
     }

@@ -41,7 +41,7 @@ fn notice(slice: &TextSlice) -> Option<String> {
     if !slice.truncated {
         return None;
     }
-    // A line that is longer than everything that is shown at once has no next line.
+    // Only the beginning of one long line fits, so there is no offset to continue at.
     if slice.lines <= 1 {
         return Some(
             "the line is too long to show whole; look at parts of it with exec, for example with \

@@ -15,7 +15,7 @@ pub(super) async fn run(
     args: WriteArgs,
 ) -> Result<Map<String, Value>, ToolError> {
     match context.place(&args.path, SkillAccess::Use)? {
-        // The mount in the box is read-only: the store is where a skill is changed.
+        // The package is mounted read-only in the box, so the file is written in the skill store.
         Place::Skill { name, tail, path } => {
             if tail.is_empty() {
                 return Err(ToolError::rule(

@@ -170,7 +170,7 @@ fn invalid_templates_are_refused_with_the_position_and_the_fix() {
         ("a}b", "`}` at character 1 was never opened; write `}}`"),
         ("{a}}", "`}` at character 3 was never opened"),
         ("{}", "`{}` at character 0 has no name"),
-        ("{0}", "`{0}` at character 0 counts positions"),
+        ("{0}", "`{0}` at character 0 is positional"),
         ("{a!r}", "has a conversion"),
         ("{a:>9}", "has a conversion"),
         ("{a.b}", "has a conversion"),

@@ -65,8 +65,8 @@ fn with_default_workdir(data: &Map<String, Value>) -> Cow<'_, Map<String, Value>
     }
 }
 
-/// The session id as sent, and the other fields of the model. Each is read where it stands, so the order is that of
-/// pydantic's errors.
+/// The session id as sent, and the other fields of the model. They are read in the order of LangBot's model, because
+/// pydantic reports errors in that order.
 fn fields(model: &mut Model<'_, '_>, version: WireFormat) -> (String, ValidSpec) {
     let default_path = || DEFAULT_MOUNT_PATH.to_owned();
     let session_id;

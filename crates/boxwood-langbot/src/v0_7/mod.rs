@@ -1,4 +1,4 @@
-//! The 0.7 wire format: workspaces, generations of their placement, admission grants.
+//! The 0.7 wire format: workspaces, generations of their placement on a LangBot server, admission grants.
 
 mod admission;
 mod capacity;

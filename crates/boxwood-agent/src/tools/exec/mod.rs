@@ -32,13 +32,13 @@ pub(super) async fn run(context: &CallContext<'_>, args: ExecArgs) -> Result<Don
         mut command,
     } = context.before_start(Box::pin(begin(context, args))).await?;
     context.progress.step("the command runs");
-    let mut followed = Followed::new(
+    let mut captured = CapturedOutput::new(
         settings.output_limit_chars,
         &context.agent.inner.capture_budget,
     );
     let began = Instant::now();
     let longest = timeout.saturating_add(GRACE);
-    let following = follow(command.as_mut(), &mut followed, context.progress);
+    let following = follow(command.as_mut(), &mut captured, context.progress);
     let ended = tokio::time::timeout(longest, following).await;
     // Kills the command if it is still running.
     drop(command);
@@ -56,7 +56,7 @@ pub(super) async fn run(context: &CallContext<'_>, args: ExecArgs) -> Result<Don
         // The connection or the command was lost.
         Ok(Err(error)) => {
             let error = context.agent.refusal(error).await;
-            if followed.is_empty() {
+            if captured.is_empty() {
                 return Err(error);
             }
             // The output so far is returned, although the exit status is unknown.
@@ -72,7 +72,7 @@ pub(super) async fn run(context: &CallContext<'_>, args: ExecArgs) -> Result<Don
     all_notices.extend(exit.notices.iter().cloned());
     all_notices.extend(exit.reason.as_ref().and_then(outcome::reason_notice));
     describe(&mut result, &exit, lost.as_ref());
-    all_notices.extend(show(&mut result, context, &session_id, followed).await);
+    all_notices.extend(show(&mut result, context, &session_id, captured).await);
     if !all_notices.is_empty() {
         result.insert("notices".to_owned(), all_notices.into());
     }
@@ -116,7 +116,7 @@ async fn begin(context: &CallContext<'_>, args: ExecArgs) -> Result<Begun, ToolE
     }
 }
 
-/// Adds the end of the command to the result.
+/// Adds the status and the exit code of the command to the result.
 fn describe(result: &mut Map<String, Value>, exit: &ExecExit, lost: Option<&ToolError>) {
     let status = match (lost, exit.status) {
         (Some(_), _) => "failed",
@@ -140,10 +140,10 @@ async fn show(
     result: &mut Map<String, Value>,
     context: &CallContext<'_>,
     session: &SessionId,
-    followed: Followed,
+    captured: CapturedOutput,
 ) -> Vec<String> {
-    let (stdout, whole_stdout) = followed.stdout.finish();
-    let (stderr, whole_stderr) = followed.stderr.finish();
+    let (stdout, whole_stdout) = captured.stdout.finish();
+    let (stderr, whole_stderr) = captured.stderr.finish();
     let streams = [
         (Stream::Stdout, whole_stdout),
         (Stream::Stderr, whole_stderr),
@@ -186,12 +186,13 @@ fn put(result: &mut Map<String, Value>, name: &str, value: Option<Value>) {
     }
 }
 
-struct Followed {
+/// The output of the command so far.
+struct CapturedOutput {
     stdout: OutputCapture,
     stderr: OutputCapture,
 }
 
-impl Followed {
+impl CapturedOutput {
     fn new(limit: usize, budget: &CaptureBudget) -> Self {
         Self {
             stdout: OutputCapture::new(limit, budget),
@@ -206,13 +207,13 @@ impl Followed {
 
 async fn follow(
     command: &mut dyn Command,
-    followed: &mut Followed,
+    captured: &mut CapturedOutput,
     progress: &dyn Progress,
 ) -> Result<ExecExit, BoxesError> {
     loop {
         let (stream, text) = match command.next().await? {
-            Running::Stdout(bytes) => (Stream::Stdout, followed.stdout.take(&bytes)),
-            Running::Stderr(bytes) => (Stream::Stderr, followed.stderr.take(&bytes)),
+            Running::Stdout(bytes) => (Stream::Stdout, captured.stdout.take(&bytes)),
+            Running::Stderr(bytes) => (Stream::Stderr, captured.stderr.take(&bytes)),
             Running::Exited(exit) => return Ok(exit),
         };
         if !text.is_empty() {

@@ -21,7 +21,7 @@ pub(crate) struct Readiness {
 }
 
 struct Cached {
-    /// Of the settings.
+    /// Revision of the settings.
     revision: u64,
     at: Instant,
     report: Value,
@@ -87,14 +87,14 @@ impl Readiness {
         if let Err(error) = &workspace {
             reason = Some(error.message().to_owned());
         }
-        let engine = langbot.engine();
-        let probe = match &engine {
-            Some(engine) => probe(&**engine).await,
+        let active = langbot.active_backend();
+        let probe = match &active {
+            Some(active) => probe(&**active).await,
             None => Err("there is no such backend".to_owned()),
         };
         let probe = probe.map_err(|error| reason = Some(error)).ok();
         let backend = langbot.backend();
-        let mechanisms = working_mechanisms(engine.as_deref(), probe.as_ref());
+        let mechanisms = working_mechanisms(active.as_deref(), probe.as_ref());
         let has = |mechanism| mechanisms.contains(&mechanism);
         let limited =
             has(Mechanism::CpuLimit) && has(Mechanism::MemoryLimit) && has(Mechanism::PidsLimit);
@@ -149,8 +149,8 @@ impl Readiness {
     }
 }
 
-async fn probe(engine: &dyn Backend) -> Result<Probe, String> {
-    match tokio::time::timeout(PROBE_TIMEOUT, engine.probe()).await {
+async fn probe(backend: &dyn Backend) -> Result<Probe, String> {
+    match tokio::time::timeout(PROBE_TIMEOUT, backend.probe()).await {
         Ok(Ok(probe)) => Ok(probe),
         Ok(Err(error)) => {
             tracing::warn!(error = %error, "failed to probe the backend");
@@ -172,8 +172,8 @@ fn standard(langbot: &LangBot) -> Value {
 }
 
 /// Mechanisms of the backend that work on this host.
-fn working_mechanisms(engine: Option<&dyn Backend>, probe: Option<&Probe>) -> Vec<Mechanism> {
-    let (Some(engine), Some(probe)) = (engine, probe) else {
+fn working_mechanisms(backend: Option<&dyn Backend>, probe: Option<&Probe>) -> Vec<Mechanism> {
+    let (Some(backend), Some(probe)) = (backend, probe) else {
         return Vec::new();
     };
     let is_fatal = |finding: &Finding| matches!(finding.outcome, Outcome::Fatal { .. });
@@ -186,6 +186,6 @@ fn working_mechanisms(engine: Option<&dyn Backend>, probe: Option<&Probe>) -> Ve
                 || matches!(finding.outcome, Outcome::Works { .. })
         })
     };
-    let mechanisms = engine.capabilities().mechanisms;
+    let mechanisms = backend.capabilities().mechanisms;
     mechanisms.into_iter().filter(works).collect()
 }

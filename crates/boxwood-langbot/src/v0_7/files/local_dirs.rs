@@ -21,7 +21,7 @@ pub(crate) struct LocalDirs {
 }
 
 impl LocalDirs {
-    /// Relative paths are resolved in `root`.
+    /// `part` is the section `box.local`. Relative paths are resolved in `root`.
     pub(crate) fn read(part: Option<&Map<String, Value>>, root: &Path) -> Self {
         let Some(part) = part else {
             return Self::default();

@@ -24,6 +24,7 @@ pub(super) struct Bridge {
     pub(super) server: String,
     output: mpsc::Sender<String>,
     pub(super) session: Mutex<Session>,
+    /// Held while a new session is created, so that concurrent requests create only one.
     pub(super) renewal: tokio::sync::Mutex<()>,
     /// Requests to repeat in a new session: subscriptions by URI, and the log level under the empty string.
     pub(super) setup: Mutex<BTreeMap<String, Value>>,
