@@ -21,9 +21,9 @@ cases! { "exec":
     a_script_of_900_kib_runs,
     programs_run_in_parallel,
     a_background_process_outlives_its_shell,
-    anyone_may_wait_at_any_time,
+    several_callers_may_wait_at_any_time,
     a_signal_reaches_the_program,
-    controlling_an_ended_program_says_so,
+    controlling_an_ended_program_fails,
     a_signal_that_does_not_exist_is_refused,
     a_dropped_program_runs_on,
 }
@@ -63,7 +63,7 @@ async fn a_missing_program_exits_127(fixture: &Fixture) -> anyhow::Result<()> {
         ensure!(ran.code() == Some(127), "{program}: {:?}", ran.exit);
         ensure!(
             ran.err().contains(program) && ran.err().ends_with('\n'),
-            "{program}: stderr names it not: {:?}",
+            "{program}: not named on stderr: {:?}",
             ran.err()
         );
     }
@@ -80,7 +80,7 @@ async fn a_program_that_cannot_be_executed_exits_126(fixture: &Fixture) -> anyho
         ensure!(ran.code() == Some(126), "{program}: {:?}", ran.exit);
         ensure!(
             ran.err().contains(program),
-            "{program}: stderr names it not: {:?}",
+            "{program}: not named on stderr: {:?}",
             ran.err()
         );
     }
@@ -97,7 +97,7 @@ async fn a_program_without_a_slash_is_looked_up_in_the_path(
     let mut spawn_request = request(&["echo", "found"]);
     spawn_request.env = [("PATH".to_owned(), "/workspace/bin".to_owned())].into();
     let ran = test_box.run(spawn_request).await?;
-    ensure!(ran.text()? == "mine\n", "the request's own PATH counts");
+    ensure!(ran.text()? == "mine\n", "the PATH of the request is used");
     Ok(())
 }
 
@@ -138,7 +138,7 @@ async fn the_working_directory_is_created(fixture: &Fixture) -> anyhow::Result<(
         let ran = test_box.run(spawn_request).await?;
         ensure!(ran.text()?.trim() == cwd, "{cwd}: {:?}", ran.out());
     }
-    // One that cannot be made is an answer, not a box that breaks.
+    // A directory that cannot be created fails the command and does not break the box.
     let mut spawn_request = shell("echo ran");
     "/proc/nowhere".clone_into(&mut spawn_request.cwd);
     let odd = match test_box.spawn(spawn_request).await {
@@ -147,7 +147,7 @@ async fn the_working_directory_is_created(fixture: &Fixture) -> anyhow::Result<(
     };
     ensure!(
         odd.as_ref().is_none_or(|ran| ran.code() != Some(0)),
-        "ran in a directory that cannot be: {odd:?}"
+        "ran in a directory that cannot exist: {odd:?}"
     );
     test_box.assert_responsive().await
 }
@@ -215,10 +215,10 @@ async fn a_background_process_outlives_its_shell(fixture: &Fixture) -> anyhow::R
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    anyhow::bail!("what a command left in the background was killed with it")
+    anyhow::bail!("a background process was killed with its command")
 }
 
-async fn anyone_may_wait_at_any_time(fixture: &Fixture) -> anyhow::Result<()> {
+async fn several_callers_may_wait_at_any_time(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let running = test_box.spawn(shell("sleep 0.3; exit 5")).await?;
     let control = running.control.clone();
@@ -256,7 +256,7 @@ async fn a_signal_reaches_the_program(fixture: &Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn controlling_an_ended_program_says_so(fixture: &Fixture) -> anyhow::Result<()> {
+async fn controlling_an_ended_program_fails(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let running = test_box.spawn(shell("true")).await?;
     let control = running.control.clone();

@@ -1,4 +1,4 @@
-//! Standing still: everything in the box, for as long as it is wanted, and nothing notices.
+//! Freezing and thawing: all processes of a box stop and continue, without a signal or other side effects.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -14,19 +14,19 @@ use crate::{BoxSpec, Fixture, TestBox};
 use boxwood_backend::{ExitStatus, FileAnswer, FileCall, OpenFor, Scope};
 
 cases! { "freeze":
-    a_program_stands_still_and_goes_on needs Files,
-    a_program_notices_no_signal needs Files,
-    a_growing_tree_stands_still_as_a_whole needs HostKernel,
+    a_frozen_program_stops_and_continues needs Files,
+    a_frozen_program_gets_no_signal needs Files,
+    a_growing_tree_is_frozen_as_a_whole needs HostKernel,
     a_frozen_box_can_be_stopped needs HostKernel,
     a_frozen_tree_can_be_killed needs HostKernel,
     freezing_and_thawing_may_be_repeated,
     commands_after_a_thaw_run_as_before,
-    a_neighbour_does_not_notice,
+    other_boxes_are_not_frozen,
 }
 
-const STANDS: Duration = Duration::from_millis(400);
+const FROZEN_FOR: Duration = Duration::from_millis(400);
 
-/// Counts in a file, and writes down every signal that reaches it.
+/// Counts in a file, and records every signal that it gets.
 const COUNTER: &str = "
 import os, signal, time
 seen = []
@@ -50,12 +50,11 @@ async fn freeze(test_box: &TestBox) -> anyhow::Result<bool> {
         .context("freezing")
 }
 
-/// Whether the host shows the process in a group that was made for one command: such a group can be
-/// frozen.
-fn is_in_a_group_of_its_own(pid: u32) -> anyhow::Result<bool> {
+/// Returns true if the process is in a cgroup of its command. Only boxes with such cgroups can be frozen.
+fn has_cgroup_of_its_command(pid: u32) -> anyhow::Result<bool> {
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
-    let two = groups.lines().find_map(|line| line.strip_prefix("0::"));
-    let last = two.and_then(|path| path.rsplit('/').next());
+    let unified = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let last = unified.and_then(|path| path.rsplit('/').next());
     let number = last.and_then(|name| name.strip_prefix('e'));
     Ok(number.is_some_and(|number| number.parse::<u64>().is_ok()))
 }
@@ -67,7 +66,7 @@ async fn thaw(test_box: &TestBox) -> anyhow::Result<()> {
         .context("thawing")
 }
 
-/// Read past every command: files are init's business.
+/// Reads the file through init, which is not frozen.
 async fn count(test_box: &TestBox) -> anyhow::Result<u64> {
     let call = FileCall::Open {
         path: "/workspace/count".to_owned(),
@@ -82,7 +81,7 @@ async fn count(test_box: &TestBox) -> anyhow::Result<u64> {
     number.parse().with_context(|| format!("{text:?}"))
 }
 
-async fn counts_on(test_box: &TestBox) -> anyhow::Result<()> {
+async fn continues(test_box: &TestBox) -> anyhow::Result<()> {
     let before = count(test_box).await.unwrap_or(0);
     for _ in 0..500 {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -90,38 +89,38 @@ async fn counts_on(test_box: &TestBox) -> anyhow::Result<()> {
             return Ok(());
         }
     }
-    bail!("the program does not go on")
+    bail!("the program does not continue")
 }
 
-async fn a_program_stands_still_and_goes_on(fixture: &Fixture) -> anyhow::Result<()> {
+async fn a_frozen_program_stops_and_continues(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let running = test_box.spawn(request(&["python3", "-c", COUNTER])).await?;
-    counts_on(&test_box).await?;
+    continues(&test_box).await?;
     for _ in 0..3 {
         if freeze(&test_box).await? {
             let before = count(&test_box).await?;
-            tokio::time::sleep(STANDS).await;
+            tokio::time::sleep(FROZEN_FOR).await;
             let after = count(&test_box).await?;
             ensure!(before == after, "frozen, and {before} became {after}");
         } else {
-            counts_on(&test_box).await?;
+            continues(&test_box).await?;
         }
         thaw(&test_box).await?;
-        counts_on(&test_box).await?;
+        continues(&test_box).await?;
     }
     running.control.signal(9, Scope::Tree).await?;
     test_box.assert_responsive().await
 }
 
-async fn a_program_notices_no_signal(fixture: &Fixture) -> anyhow::Result<()> {
+async fn a_frozen_program_gets_no_signal(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let running = test_box.spawn(request(&["python3", "-c", COUNTER])).await?;
-    counts_on(&test_box).await?;
+    continues(&test_box).await?;
     for _ in 0..5 {
         freeze(&test_box).await?;
         tokio::time::sleep(Duration::from_millis(20)).await;
         thaw(&test_box).await?;
-        counts_on(&test_box).await?;
+        continues(&test_box).await?;
     }
     test_box.stdout_of("touch /workspace/enough").await?;
     let ran = running.finish_within(Duration::from_secs(10)).await?;
@@ -134,37 +133,37 @@ async fn a_program_notices_no_signal(fixture: &Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_growing_tree_stands_still_as_a_whole(fixture: &Fixture) -> anyhow::Result<()> {
+async fn a_growing_tree_is_frozen_as_a_whole(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let mark = marker("growing");
     let running = test_box
         .spawn(request(&["python3", "-c", GROWING, &mark]))
         .await?;
     grows(&test_box).await?;
-    // The root sleeps; the others come and go.
+    // The root of the tree sleeps; the other processes end after a moment.
     let pids = seen(&mark, 1).await?;
-    let mut looks = pids
+    let mut results = pids
         .iter()
-        .filter_map(|&pid| is_in_a_group_of_its_own(pid).ok());
-    let expected = looks.next().context("no process there")?;
+        .filter_map(|&pid| has_cgroup_of_its_command(pid).ok());
+    let expected = results.next().context("no process was found")?;
     let frozen = freeze(&test_box).await?;
     ensure!(frozen == expected, "frozen: {frozen}, expected: {expected}");
     if frozen {
         let now = || host_pids_with(&mark).into_iter().collect::<BTreeSet<_>>();
         let before = now();
-        // The root and at least one link, which cannot fork the next.
+        // The root and at least one more process, which cannot fork the next.
         ensure!(before.len() >= 2, "the tree is not there: {before:?}");
-        tokio::time::sleep(STANDS).await;
+        tokio::time::sleep(FROZEN_FOR).await;
         ensure!(now() == before, "{before:?} became {:?}", now());
         thaw(&test_box).await?;
-        let goes_on = async {
+        let changes = async {
             while now() == before {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), goes_on)
+        tokio::time::timeout(Duration::from_secs(30), changes)
             .await
-            .context("the tree does not go on")?;
+            .context("the tree does not continue")?;
     }
     running.control.signal(9, Scope::Tree).await?;
     all_gone(&mark).await?;
@@ -216,23 +215,26 @@ async fn freezing_and_thawing_may_be_repeated(fixture: &Fixture) -> anyhow::Resu
     let test_box = fixture.start(&BoxSpec::new()).await?;
     thaw(&test_box).await?;
     let first = freeze(&test_box).await?;
-    ensure!(first == freeze(&test_box).await?, "twice is as once");
+    ensure!(
+        first == freeze(&test_box).await?,
+        "a second freeze has the same result"
+    );
     let both = tokio::join!(test_box.sandbox().thaw(), test_box.sandbox().thaw());
     both.0?;
     both.1?;
     test_box.assert_responsive().await?;
     test_box.stop().await?;
-    // What is gone has nothing to thaw.
+    // Thawing a stopped box may fail, but must return.
     test_box.sandbox().thaw().await.ok();
     Ok(())
 }
 
-/// Whatever a backend keeps and reuses between commands must not carry the frost on.
+/// What a backend reuses between commands, such as cgroups, must not stay frozen.
 async fn commands_after_a_thaw_run_as_before(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     for round in 0..8 {
         let left = test_box.spawn(request(&["sleep", "600"])).await?;
-        // One that has ended leaves its place for the next.
+        // A command that ends leaves its cgroup to the next one.
         test_box.assert_responsive().await?;
         freeze(&test_box).await?;
         if round % 2 == 0 {
@@ -255,14 +257,14 @@ async fn commands_after_a_thaw_run_as_before(fixture: &Fixture) -> anyhow::Resul
     Ok(())
 }
 
-async fn a_neighbour_does_not_notice(fixture: &Fixture) -> anyhow::Result<()> {
-    let (test_box, neighbour) = (
+async fn other_boxes_are_not_frozen(fixture: &Fixture) -> anyhow::Result<()> {
+    let (test_box, other) = (
         fixture.start(&BoxSpec::new()).await?,
         fixture.start(&BoxSpec::new()).await?,
     );
     let running = test_box.spawn(request(&["sleep", "600"])).await?;
     freeze(&test_box).await?;
-    neighbour.assert_responsive().await?;
+    other.assert_responsive().await?;
     thaw(&test_box).await?;
     running.control.signal(9, Scope::Tree).await?;
     test_box.assert_responsive().await

@@ -1,8 +1,8 @@
 //! Runs an attack program in a box and reads its verdict.
 //!
-//! The programs are the Python files beside this module, each put behind the same prelude. They
-//! print one `VERDICT` line; without one, or with fewer probes than the program has, the attack
-//! was not made and that is a failure too: an escape test must not pass because Python is missing.
+//! The programs are the Python files in `attacks/`. Each runs after the same prelude and prints one `VERDICT` line.
+//! Without that line, or with fewer probes than expected, the case fails: an escape test must not pass because Python
+//! is missing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use boxwood_backend::{SpawnRequest, Stdio};
 
 const PRELUDE: &str = include_str!("attacks/prelude.py");
 
-/// What an attack printed, line by line; for messages and for facts that a case reads.
+/// The output of an attack, for error messages and for values that a case reads.
 #[derive(Debug)]
 pub struct Report {
     pub lines: String,
@@ -40,11 +40,11 @@ macro_rules! attack {
 }
 pub(super) use attack;
 
-/// Tells the prelude whether the daemon runs without root, which it cannot find out in the box.
-fn starter() -> BTreeMap<String, String> {
+/// Tells the prelude whether the daemon runs without root, which cannot be detected inside the box.
+fn environment() -> BTreeMap<String, String> {
     let ordinary = !rustix::process::geteuid().is_root();
-    let starter = ordinary.then(|| ("STARTED_BY_AN_ORDINARY_USER".to_owned(), "1".to_owned()));
-    starter.into_iter().collect()
+    let variable = ordinary.then(|| ("STARTED_BY_AN_ORDINARY_USER".to_owned(), "1".to_owned()));
+    variable.into_iter().collect()
 }
 
 impl Attack {
@@ -57,7 +57,7 @@ impl Attack {
                 .chain(args)
                 .map(|&arg| arg.to_owned())
                 .collect(),
-            env: starter(),
+            env: environment(),
             cwd: "/workspace".to_owned(),
             stdio,
             keep: None,
@@ -89,7 +89,7 @@ impl Attack {
             .find_map(|line| line.strip_prefix("VERDICT "))
             .with_context(|| {
                 format!(
-                    "attack `{}` was not made: {:?}, stdout {lines:?}, stderr {:?}",
+                    "attack `{}` printed no verdict: {:?}, stdout {lines:?}, stderr {:?}",
                     self.name,
                     ran.exit,
                     ran.err()
@@ -102,7 +102,7 @@ impl Attack {
         let probes: usize = count.trim().parse().context("the verdict's count")?;
         ensure!(
             probes >= self.at_least,
-            "attack `{}` made {probes} probes of at least {}",
+            "attack `{}` made {probes} probes, expected at least {}",
             self.name,
             self.at_least
         );

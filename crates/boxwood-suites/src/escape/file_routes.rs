@@ -1,4 +1,4 @@
-//! The host through a symlink in the workspace, by every file call.
+//! Access to the host through a symlink in the workspace, with every file call.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,16 +18,19 @@ cases! { "file_routes" needs Files:
     cannot_list_or_stat_the_host_through_a_link,
     cannot_make_or_remove_on_the_host_through_a_link,
     cannot_move_to_or_from_the_host_through_a_link,
-    cannot_reach_the_host_through_the_kernels_links,
+    cannot_reach_the_host_through_magic_links,
     cannot_win_a_race_by_swapping_a_link,
     cannot_reach_the_host_by_a_link_made_later,
 }
 
-/// A workspace whose links all lead to one directory of the host's, made on the host itself.
+/// A box and its workspace, in which the host made links to one of its directories that is not mounted.
 struct Trap {
     test_box: TestBox,
+    /// Content of the files in `outside`.
     words: String,
+    /// The directory of the host.
     outside: std::path::PathBuf,
+    /// Paths in the box that lead to it if links are followed.
     links: Vec<String>,
 }
 
@@ -57,7 +60,7 @@ async fn trap(fixture: &Fixture) -> anyhow::Result<Trap> {
         std::os::unix::fs::symlink(target, workspace.join(name))?;
         links.push(format!("/workspace/{name}"));
     }
-    // No link at all, but a path that climbs.
+    // Paths without a link that leave the workspace by `..`, and the path on the host.
     links.push("/workspace/../outside".to_owned());
     links.push(format!("/workspace/sub/../..{absolute}"));
     links.push(absolute);
@@ -73,7 +76,7 @@ async fn trap(fixture: &Fixture) -> anyhow::Result<Trap> {
 }
 
 impl Trap {
-    /// The host's side is as it was made.
+    /// Checks that the files on the host are unchanged.
     fn is_untouched(&self) -> anyhow::Result<()> {
         for file in ["secret", "dir/inner"] {
             ensure!(
@@ -168,7 +171,7 @@ async fn cannot_make_or_remove_on_the_host_through_a_link(fixture: &Fixture) -> 
             parents: false,
         })
         .await?;
-        // With parents a private directory of the same name may come to be inside the box.
+        // With `parents`, a directory of the same name may be created inside the box.
         let _made_inside = trap
             .test_box
             .try_file(FileCall::Mkdir {
@@ -178,7 +181,7 @@ async fn cannot_make_or_remove_on_the_host_through_a_link(fixture: &Fixture) -> 
             .await?;
     }
     trap.is_untouched()?;
-    // The links themselves go, and nothing behind them.
+    // Removing a link removes the link only.
     for link in trap.links.iter().take(7) {
         trap.test_box
             .file(FileCall::Remove {
@@ -213,7 +216,7 @@ async fn cannot_move_to_or_from_the_host_through_a_link(fixture: &Fixture) -> an
     trap.is_untouched()
 }
 
-async fn cannot_reach_the_host_through_the_kernels_links(fixture: &Fixture) -> anyhow::Result<()> {
+async fn cannot_reach_the_host_through_magic_links(fixture: &Fixture) -> anyhow::Result<()> {
     let trap = trap(fixture).await?;
     let outside = trap.outside.display().to_string();
     for start in [
@@ -238,7 +241,7 @@ async fn cannot_reach_the_host_through_the_kernels_links(fixture: &Fixture) -> a
             })
             .await?;
         }
-        // Whatever is listed there is the box's own.
+        // A listing must show the box's own files.
         let listed = trap
             .test_box
             .try_file(FileCall::List {
@@ -262,7 +265,7 @@ async fn cannot_reach_the_host_through_the_kernels_links(fixture: &Fixture) -> a
     trap.is_untouched()
 }
 
-/// Exchanges a directory and a link to the host's for as long as it runs.
+/// Swaps a directory with a link to the directory of the host, until it is killed.
 const SWAP: &str = "
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -339,7 +342,7 @@ async fn cannot_win_a_race_by_swapping_a_link(fixture: &Fixture) -> anyhow::Resu
     }
     ensure!(
         rounds > 50 && inside > 0,
-        "{rounds} rounds, {inside} hits: no race was run"
+        "{rounds} rounds, {inside} files opened: the race did not happen"
     );
     let exit = tokio::time::timeout(Duration::from_millis(50), racing.control.wait()).await;
     ensure!(exit.is_err(), "the swapping ended early: {exit:?}");
@@ -349,7 +352,7 @@ async fn cannot_win_a_race_by_swapping_a_link(fixture: &Fixture) -> anyhow::Resu
 
 async fn cannot_reach_the_host_by_a_link_made_later(fixture: &Fixture) -> anyhow::Result<()> {
     let trap = trap(fixture).await?;
-    // An ancestor that does not exist yet, then appears as a link on the host's side.
+    // A link whose target does not exist, then a link that the host adds while the box runs.
     let workspace = fixture.scratch().join("workspace");
     std::os::unix::fs::symlink(fixture.scratch().join("not-yet"), workspace.join("later"))?;
     let _made = trap

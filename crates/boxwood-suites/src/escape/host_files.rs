@@ -1,4 +1,4 @@
-//! Files of the host that were not mounted, and the edges of those that were.
+//! Files of the host that are not mounted, and the limits of mounted directories.
 
 use anyhow::ensure;
 use boxwood_api::{MountMode, Network};
@@ -20,8 +20,8 @@ cases! { "host_files":
     cannot_change_the_image_of_another_box,
 }
 
-/// What files have in them that an image has its own of, where the suite may read them.
-async fn hashes_of_the_hosts_files() -> anyhow::Result<Vec<String>> {
+/// Hashes of host files that an image has its own versions of, as far as the suite can read them.
+async fn hashes_of_host_files() -> anyhow::Result<Vec<String>> {
     let output = tokio::process::Command::new("sha256sum")
         .args(["/etc/shadow", "/etc/gshadow", "/var/lib/dpkg/status-old"])
         .output()
@@ -33,7 +33,7 @@ async fn hashes_of_the_hosts_files() -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-async fn attacked(fixture: &Fixture, spec: &BoxSpec) -> anyhow::Result<()> {
+async fn attack_unmounted_files(fixture: &Fixture, spec: &BoxSpec) -> anyhow::Result<()> {
     let words = marker("secret-words");
     let secret = fixture.host_file("unmounted/secret", &words)?;
     let target = fixture.host_file("unmounted/target", "untouched")?;
@@ -45,7 +45,7 @@ async fn attacked(fixture: &Fixture, spec: &BoxSpec) -> anyhow::Result<()> {
     let mut args = vec![secret, words, path];
     if fixture.host().root == RootFrom::AnImage {
         args.push("image".to_owned());
-        args.extend(hashes_of_the_hosts_files().await?);
+        args.extend(hashes_of_host_files().await?);
     }
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     attack!("unmounted_files", 25)
@@ -58,7 +58,7 @@ async fn attacked(fixture: &Fixture, spec: &BoxSpec) -> anyhow::Result<()> {
 }
 
 async fn cannot_read_or_write_an_unmounted_host_file(fixture: &Fixture) -> anyhow::Result<()> {
-    attacked(fixture, &BoxSpec::new()).await
+    attack_unmounted_files(fixture, &BoxSpec::new()).await
 }
 
 async fn cannot_read_or_write_an_unmounted_host_file_as_root_inside(
@@ -67,7 +67,7 @@ async fn cannot_read_or_write_an_unmounted_host_file_as_root_inside(
     if !fixture.host().root_inside {
         return fixture.assert_no_root_inside().await;
     }
-    attacked(fixture, &BoxSpec::new().user(BoxUser::Root)).await
+    attack_unmounted_files(fixture, &BoxSpec::new().user(BoxUser::Root)).await
 }
 
 async fn cannot_read_or_write_an_unmounted_host_file_with_the_network_on(
@@ -76,7 +76,7 @@ async fn cannot_read_or_write_an_unmounted_host_file_with_the_network_on(
     if !fixture.host().network {
         return super::network::refused(fixture).await;
     }
-    attacked(fixture, &BoxSpec::new().network(Network::On)).await
+    attack_unmounted_files(fixture, &BoxSpec::new().network(Network::On)).await
 }
 
 async fn cannot_leave_a_mounted_directory(fixture: &Fixture) -> anyhow::Result<()> {
@@ -87,8 +87,8 @@ async fn cannot_leave_a_mounted_directory(fixture: &Fixture) -> anyhow::Result<(
     let test_box = fixture
         .start(&BoxSpec::new().workspace(&room, MountMode::Rw))
         .await?;
-    // A directory that is moved out from under a process in it: `..` of what was
-    // moved leads to the new parent, which must not be one outside the mount.
+    // The host moves the working directory of a process out of the mount. `..` of the moved directory is its new
+    // parent, which the process must not reach.
     let running = test_box
         .spawn(crate::harness::test_box::shell(
             "cd a/b/c; touch /workspace/inside; for i in $(seq 80); do [ -e /workspace/moved ] && break; sleep 0.1; done; cd -P ../../.. 2>/dev/null; cat sibling/secret ../sibling/secret ../../sibling/secret ../../../house/sibling/secret 2>/dev/null; ls; pwd -P",
@@ -175,14 +175,14 @@ async fn cannot_find_a_socket_of_the_host(fixture: &Fixture) -> anyhow::Result<(
         .await?;
     ensure!(
         listener.accept().is_err(),
-        "the box spoke to a socket of the host"
+        "the box connected to a socket of the host"
     );
     Ok(())
 }
 
 async fn cannot_learn_who_uses_the_host(fixture: &Fixture) -> anyhow::Result<()> {
     let accounts = std::fs::read_to_string("/etc/passwd")?;
-    let people: Vec<&str> = accounts
+    let users: Vec<&str> = accounts
         .lines()
         .filter_map(|line| {
             let mut fields = line.split(':');
@@ -193,7 +193,7 @@ async fn cannot_learn_who_uses_the_host(fixture: &Fixture) -> anyhow::Result<()>
         .collect();
     let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let args: Vec<&str> = [machine.trim()].into_iter().chain(people).collect();
+    let args: Vec<&str> = [machine.trim()].into_iter().chain(users).collect();
     attack!("secrets", 8)
         .assert_refused(&test_box, &args)
         .await?;

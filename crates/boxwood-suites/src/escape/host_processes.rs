@@ -1,4 +1,4 @@
-//! Processes of the host: unseen and untouched.
+//! Processes of the host cannot be seen, signalled or read.
 
 use anyhow::ensure;
 use boxwood_api::{Mechanism, Network};
@@ -14,7 +14,7 @@ cases! { "host_processes":
     cannot_read_the_daemons_environment,
 }
 
-async fn attacked(fixture: &Fixture, spec: &BoxSpec) -> anyhow::Result<()> {
+async fn attack_host_processes(fixture: &Fixture, spec: &BoxSpec) -> anyhow::Result<()> {
     let words = marker("host-process");
     let mut process = HostProcess::start(&words)?;
     let test_box = fixture.start(spec).await?;
@@ -22,8 +22,8 @@ async fn attacked(fixture: &Fixture, spec: &BoxSpec) -> anyhow::Result<()> {
         .assert_refused(&test_box, &[&process.pid.to_string(), &words])
         .await?;
     test_box.assert_isolated().await?;
-    // Where commands share the supervisor's uid (the label says so) they may stop their own box
-    // this way; then only the process of the host is checked.
+    // Where commands share the uid of the supervisor (see the label), they can stop their own box this way. Then only
+    // the process of the host is checked.
     let separate = fixture.host().expects(Mechanism::SeparateInitUid);
     let attempts: &[&str] = if separate {
         &["kill -9 -1", "kill -STOP -1", "pkill -9 sh", "kill -9 0"]
@@ -41,7 +41,7 @@ async fn attacked(fixture: &Fixture, spec: &BoxSpec) -> anyhow::Result<()> {
 }
 
 async fn cannot_see_or_signal_a_host_process(fixture: &Fixture) -> anyhow::Result<()> {
-    attacked(fixture, &BoxSpec::new()).await
+    attack_host_processes(fixture, &BoxSpec::new()).await
 }
 
 async fn cannot_see_or_signal_a_host_process_with_the_network_on(
@@ -50,19 +50,19 @@ async fn cannot_see_or_signal_a_host_process_with_the_network_on(
     if !fixture.host().network {
         return super::network::refused(fixture).await;
     }
-    attacked(fixture, &BoxSpec::new().network(Network::On)).await
+    attack_host_processes(fixture, &BoxSpec::new().network(Network::On)).await
 }
 
 async fn cannot_read_the_daemons_environment(fixture: &Fixture) -> anyhow::Result<()> {
-    // The daemon of this test is the test itself. Its own variables serve as the secret: every
-    // long value that a box has no business knowing.
+    // The test itself is the daemon here. Its environment variables are the secrets, except short ones and those that
+    // every box has.
     let own = std::fs::read("/proc/self/environ")?;
     let own = String::from_utf8_lossy(&own).into_owned();
     let canaries: Vec<&str> = own
         .split('\0')
         .filter(|pair| pair.len() > 12 && pair.starts_with(|c: char| c.is_ascii_uppercase()))
         .filter(|pair| {
-            // What every box has by itself.
+            // Every box has these.
             ![
                 "PATH=",
                 "LANG=",

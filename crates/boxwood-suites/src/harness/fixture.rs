@@ -123,7 +123,7 @@ impl Fixture {
         Ok(started.map(|sandbox| self.hold(sandbox)))
     }
 
-    /// Stops it at the latest when the bench is closed.
+    /// Stops the box at the latest when the fixture is closed.
     pub(crate) fn hold(&self, sandbox: Arc<dyn Sandbox>) -> TestBox {
         let mut boxes = self.lock();
         // A stopped box is dropped, to close its descriptors.
@@ -134,7 +134,7 @@ impl Fixture {
     }
 
     /// Leaves every box to the next daemon, and drops the backend.
-    pub(crate) async fn let_go(&self) {
+    pub(crate) async fn detach_boxes(&self) {
         let boxes = std::mem::take(&mut *self.lock());
         for sandbox in &boxes {
             sandbox.detach();

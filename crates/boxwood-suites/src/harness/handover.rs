@@ -1,4 +1,4 @@
-//! One daemon after the other on the same boxes.
+//! Several daemons, one after the other, on the same boxes.
 //!
 //! A [`Scenario`] has two halves. A second process of the test program runs the first half, and is then killed or
 //! detaches its boxes. The test itself runs the second half with a backend on the same directories.
@@ -16,25 +16,25 @@ use libtest_mimic::Trial;
 use crate::{BackendSetup, Feature, Fixture, StateDirs, TestBox, failed, runtime};
 use boxwood_backend::{Adopted, KeptProcess, Process};
 
-/// Where the daemon's state is, and which half it carries out. Set in the first daemon alone.
-const PLACES: &str = "BOXWOOD_SUITE_FIRST";
+/// Environment variables of an earlier daemon: its state directory, and what it runs: a scenario or `BETWEEN`.
+const STATE_DIR: &str = "BOXWOOD_SUITE_FIRST";
 const PART: &str = "BOXWOOD_SUITE_PART";
-/// The part of a daemon that only takes over what another made.
+/// A daemon between the first and the last one, which only adopts the boxes.
 const BETWEEN: &str = "between";
 const READY: &str = "everything is running";
-/// For a second half to come to its end.
+/// Time limit of a second half.
 const LIMIT: Duration = Duration::from_secs(90);
 
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [Feature],
-    /// Whether daemons in between may take everything over as it is.
+    /// True if a daemon in between can adopt the boxes without changing them.
     pub(crate) allows_intermediate_daemon: bool,
     pub(crate) before: fn(&Fixture) -> LocalBoxFuture<'_, anyhow::Result<Vec<Process>>>,
     pub(crate) after: fn(&Fixture) -> LocalBoxFuture<'_, anyhow::Result<()>>,
 }
 
-/// A box that was taken over, and what of it was kept.
+/// An adopted box, its record and its programs.
 pub(crate) struct Found {
     pub(crate) test_box: TestBox,
     pub(crate) record: Vec<u8>,
@@ -42,7 +42,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The one with this note, once.
+    /// Removes and returns the program with this note.
     pub(crate) fn take(&mut self, note: &str) -> anyhow::Result<KeptProcess> {
         let at = self
             .processes
@@ -53,7 +53,7 @@ impl Found {
     }
 }
 
-/// Takes over every box that is left, and clears the rest away.
+/// Adopts every box that is left, and removes the rest.
 pub(crate) async fn adopt_all(fixture: &Fixture) -> anyhow::Result<Vec<Found>> {
     let mut found = Vec::new();
     for handle in fixture.backend().left_running().await {
@@ -62,7 +62,7 @@ pub(crate) async fn adopt_all(fixture: &Fixture) -> anyhow::Result<Vec<Found>> {
             sandbox,
             record,
             processes,
-        } = adopting.await.context("taking a box over")?;
+        } = adopting.await.context("adopting a box")?;
         found.push(Found {
             test_box: fixture.hold(sandbox),
             record,
@@ -73,7 +73,7 @@ pub(crate) async fn adopt_all(fixture: &Fixture) -> anyhow::Result<Vec<Found>> {
     Ok(found)
 }
 
-/// The same where there is one box.
+/// Like [`adopt_all`] for exactly one box.
 pub(crate) async fn adopt_one(fixture: &Fixture) -> anyhow::Result<Found> {
     let mut found = adopt_all(fixture).await?;
     ensure!(found.len() == 1, "{} boxes were left", found.len());
@@ -84,7 +84,7 @@ pub(crate) async fn adopt_one(fixture: &Fixture) -> anyhow::Result<Found> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Killed,
-    LetsGo,
+    Detached,
 }
 
 pub(crate) fn trials<S: BackendSetup>(setup: &Arc<S>, scenarios: Vec<Scenario>) -> Vec<Trial> {
@@ -111,18 +111,18 @@ pub(crate) fn trials<S: BackendSetup>(setup: &Arc<S>, scenarios: Vec<Scenario>) 
 }
 
 fn run(setup: &dyn BackendSetup, scenario: &Scenario) -> anyhow::Result<()> {
-    let mut orders = vec![vec![End::Killed], vec![End::LetsGo]];
+    let mut orders = vec![vec![End::Killed], vec![End::Detached]];
     if scenario.allows_intermediate_daemon {
         orders.push(vec![End::Killed, End::Killed]);
     }
     for ends in orders {
-        one_after_the_other(setup, scenario, &ends)
-            .with_context(|| format!("with daemons that end like this: {ends:?}"))?;
+        run_in_sequence(setup, scenario, &ends)
+            .with_context(|| format!("with earlier daemons that end like this: {ends:?}"))?;
     }
     Ok(())
 }
 
-fn one_after_the_other(
+fn run_in_sequence(
     setup: &dyn BackendSetup,
     scenario: &Scenario,
     ends: &[End],
@@ -138,7 +138,7 @@ fn one_after_the_other(
     let outcome = runtime.block_on(async {
         let fixture = Fixture::new(backend, host)?;
         let after = tokio::time::timeout(LIMIT, (scenario.after)(&fixture));
-        let outcome = after.await.context("no end of it");
+        let outcome = after.await.context("the second half timed out");
         let closed = fixture.close().await;
         outcome.and_then(|outcome| outcome).and(closed)
     });
@@ -146,17 +146,17 @@ fn one_after_the_other(
     outcome
 }
 
-/// Runs a daemon through its part, to its end.
+/// Runs an earlier daemon until it is killed or has detached its boxes.
 fn daemon(dirs: &StateDirs, part: &str, end: End) -> anyhow::Result<()> {
     let mut daemon = Command::new(std::env::current_exe()?)
-        .env(PLACES, dirs.directory())
+        .env(STATE_DIR, dirs.directory())
         .env(PART, part)
-        // A killed one leaves its scratch directory; it goes with the others.
+        // A killed daemon leaves its scratch directory, which is removed with the state directory.
         .env("TMPDIR", dirs.directory())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .context("starting a daemon of the test's own")?;
+        .context("starting an earlier daemon")?;
     let ready = until_ready(&mut daemon);
     if ready.is_err() || end == End::Killed {
         daemon.kill()?;
@@ -168,7 +168,7 @@ fn daemon(dirs: &StateDirs, part: &str, end: End) -> anyhow::Result<()> {
     let status = daemon.wait()?;
     ensure!(
         status.success(),
-        "the daemon that let go ended with {status}"
+        "the daemon that detached its boxes ended with {status}"
     );
     Ok(())
 }
@@ -179,19 +179,19 @@ fn until_ready(daemon: &mut Child) -> anyhow::Result<()> {
     };
     let said = BufReader::new(stdout).lines().next().transpose()?;
     let said = said.unwrap_or_default();
-    ensure!(said == READY, "the daemon said {said:?}");
+    ensure!(said == READY, "the daemon printed {said:?}");
     Ok(())
 }
 
 /// Does not return in a process that was started as an earlier daemon.
 pub(crate) fn run_as_earlier_daemon_if_requested(setup: &dyn BackendSetup, scenarios: &[Scenario]) {
-    let (Some(directory), Ok(part)) = (std::env::var_os(PLACES), std::env::var(PART)) else {
+    let (Some(directory), Ok(part)) = (std::env::var_os(STATE_DIR), std::env::var(PART)) else {
         return;
     };
     let dirs = StateDirs::of(PathBuf::from(directory));
     let outcome = match scenarios.iter().find(|scenario| scenario.name == part) {
         Some(scenario) => serve(setup, &dirs, scenario.before),
-        None => serve(setup, &dirs, |fixture| Box::pin(pass_on(fixture))),
+        None => serve(setup, &dirs, |fixture| Box::pin(adopt_and_keep(fixture))),
     };
     if let Err(error) = &outcome {
         eprintln!("the daemon failed: {error:#}");
@@ -199,7 +199,7 @@ pub(crate) fn run_as_earlier_daemon_if_requested(setup: &dyn BackendSetup, scena
     std::process::exit(i32::from(outcome.is_err()))
 }
 
-async fn pass_on(fixture: &Fixture) -> anyhow::Result<Vec<Process>> {
+async fn adopt_and_keep(fixture: &Fixture) -> anyhow::Result<Vec<Process>> {
     let found = adopt_all(fixture).await?;
     let mut processes = Vec::new();
     for Found {
@@ -214,7 +214,7 @@ async fn pass_on(fixture: &Fixture) -> anyhow::Result<Vec<Process>> {
     Ok(processes)
 }
 
-/// Carries out a first half, says so, and waits to be killed or to detach.
+/// Runs a first half, prints `READY`, and waits to be killed or to detach.
 fn serve(
     setup: &dyn BackendSetup,
     dirs: &StateDirs,
@@ -230,7 +230,7 @@ fn serve(
         std::io::stdout().flush()?;
         let end = tokio::task::spawn_blocking(|| std::io::stdin().lines().count());
         end.await?;
-        fixture.let_go().await;
+        fixture.detach_boxes().await;
         drop(processes);
         Ok(())
     })

@@ -1,11 +1,10 @@
-//! This machine, examined without a backend: what the suites expect must not be what a
-//! backend says of itself.
+//! Examines this machine without a backend: what the suites expect must not depend on what a backend reports.
 
 use std::path::Path;
 
 use crate::Privilege;
 
-/// Who runs the tests, and with what to give to a box.
+/// The privilege of the test process, and whether it has subordinate ids for boxes.
 pub fn privilege() -> Privilege {
     if rustix::process::geteuid().is_root() {
         return Privilege::Root;
@@ -18,14 +17,14 @@ pub fn privilege() -> Privilege {
     }
 }
 
-/// Whether a program of the host's is there.
+/// Returns true if the program is installed on the host.
 pub fn installed(tool: &str) -> bool {
     ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]
         .iter()
         .any(|directory| Path::new(directory).join(tool).exists())
 }
 
-/// `pasta` needs the tunnel device; some hosts keep it for root.
+/// Returns true if the tunnel device can be opened, which `pasta` needs. Some hosts allow it for root only.
 pub fn opens_tun() -> bool {
     std::fs::OpenOptions::new()
         .read(true)
@@ -34,7 +33,7 @@ pub fn opens_tun() -> bool {
         .is_ok()
 }
 
-/// Whether the caller, by name or number, has subordinate ids enough for a box.
+/// Returns true if the table gives the caller, by name or number, enough subordinate ids for a box.
 fn has_range(table: &str) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -49,12 +48,12 @@ fn has_range(table: &str) -> bool {
         let [owner, _, count] = fields.as_slice() else {
             return false;
         };
-        let is_ours = Some(*owner) == name.as_deref() || *owner == uid.to_string();
-        is_ours && count.trim().parse::<u32>().is_ok_and(|count| count > 1000)
+        let is_own = Some(*owner) == name.as_deref() || *owner == uid.to_string();
+        is_own && count.trim().parse::<u32>().is_ok_and(|count| count > 1000)
     })
 }
 
-/// Asks the kernel for the version of its rule sets, by the raw call (444 on every architecture).
+/// Queries the Landlock ABI version with the raw system call, 444 on every architecture.
 pub fn has_landlock() -> bool {
     let ask =
         "import ctypes, sys; sys.exit(0 if ctypes.CDLL(None).syscall(444, None, 0, 1) > 0 else 1)";

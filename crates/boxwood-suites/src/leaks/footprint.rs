@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use rustix::process::{Pid, WaitOptions};
 
-/// Kind of thing to the things of that kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint {
+    /// Entries by kind.
     kinds: BTreeMap<&'static str, BTreeSet<String>>,
 }
 
@@ -39,7 +39,7 @@ impl Footprint {
         }
     }
 
-    /// `places` are the directories of the backend.
+    /// `dirs` are the directories of the backend.
     pub fn take(dirs: &[PathBuf]) -> anyhow::Result<Self> {
         let children = descendants();
         let kinds = BTreeMap::from([
@@ -74,7 +74,7 @@ impl Footprint {
         found
     }
 
-    /// How many of each kind, for a check that nothing grows while the backend runs on.
+    /// Number of entries by kind, to check that nothing grows while the backend runs.
     pub fn counts(&self) -> BTreeMap<&'static str, usize> {
         self.kinds
             .iter()
@@ -83,18 +83,18 @@ impl Footprint {
     }
 }
 
-/// Takes footprints until one has nothing beyond `before`, or says what is left.
+/// Takes footprints until one has nothing beyond `before`. Fails after `timeout` and lists what is left.
 ///
-/// The kernel removes namespaces and links in its own time, and other programs of the machine come
-/// and go; a leak is what stays.
-pub fn settle(before: &Footprint, dirs: &[PathBuf], patience: Duration) -> anyhow::Result<()> {
+/// The kernel removes namespaces and links asynchronously, and other programs of the machine start and end; a leak is
+/// what stays.
+pub fn settle(before: &Footprint, dirs: &[PathBuf], timeout: Duration) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
         let left = Footprint::take(dirs)?.beyond(before);
         if left.is_empty() {
             return Ok(());
         }
-        if began.elapsed() > patience {
+        if began.elapsed() > timeout {
             anyhow::bail!("{} left behind:\n  {}", left.len(), left.join("\n  "));
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -173,7 +173,7 @@ fn mounts() -> anyhow::Result<BTreeSet<String>> {
         .collect())
 }
 
-/// Namespaces of our descendants that are not our own, and those pinned by a descriptor of ours.
+/// Namespaces of the descendants that are not those of the test, and those that a descriptor of the test keeps.
 fn namespaces(children: &[Child]) -> BTreeSet<String> {
     let own = links(Path::new("/proc/self/ns"));
     let mut found = BTreeSet::new();
@@ -183,6 +183,7 @@ fn namespaces(children: &[Child]) -> BTreeSet<String> {
     found.extend(
         links(Path::new("/proc/self/fd"))
             .into_iter()
+            // Not `socket:[…]`, `pipe:[…]` and `anon_inode:[…]`.
             .filter(|target| target.contains(":[") && !target.starts_with(['s', 'p', 'a'])),
     );
     found.difference(&own).cloned().collect()
@@ -197,7 +198,7 @@ fn links(directory: &Path) -> BTreeSet<String> {
 }
 
 fn firewall() -> BTreeSet<String> {
-    // Only root may ask, and only root has rules to leave.
+    // Only root can list rules, and only boxes of root have rules.
     let listed = std::process::Command::new("nft")
         .args(["list", "ruleset"])
         .stderr(std::process::Stdio::null())
@@ -205,7 +206,7 @@ fn firewall() -> BTreeSet<String> {
     let Ok(listed) = listed else {
         return BTreeSet::new();
     };
-    // With its place, so that the second of two equal lines is not taken for the first.
+    // With the line number, so that two equal lines are two entries.
     String::from_utf8_lossy(&listed.stdout)
         .lines()
         .enumerate()
@@ -234,18 +235,17 @@ fn descriptors() -> BTreeSet<String> {
         .filter_map(|fd| {
             let target = std::fs::read_link(directory.join(fd)).ok()?;
             let target = target.to_string_lossy().into_owned();
-            // The one that reads this very directory.
+            // Without the descriptor that reads this directory.
             (!target.starts_with("/proc/")).then(|| format!("{fd} -> {target}"))
         })
         .collect()
 }
 
-/// All files below the backend's own places, and the entries of the directories programs leave
-/// things in by habit.
+/// All files below the directories of the backend, and the entries of directories in which programs often leave files.
 fn files(dirs: &[PathBuf]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for place in dirs {
-        let mut waiting = vec![place.clone()];
+    for top in dirs {
+        let mut waiting = vec![top.clone()];
         while let Some(directory) = waiting.pop() {
             for name in names(&directory) {
                 let path = directory.join(name);
@@ -256,12 +256,12 @@ fn files(dirs: &[PathBuf]) -> BTreeSet<String> {
             }
         }
     }
-    for habit in ["/dev/shm", "/run", "/run/netns", "/run/lock"] {
-        for name in names(Path::new(habit)) {
-            found.insert(format!("{habit}/{name}"));
+    for shared in ["/dev/shm", "/run", "/run/netns", "/run/lock"] {
+        for name in names(Path::new(shared)) {
+            found.insert(format!("{shared}/{name}"));
         }
     }
-    // Only our own in the shared one: every other program of the machine uses it too.
+    // Other programs use the temporary directory too.
     for name in names(&std::env::temp_dir()) {
         if name.contains("boxwood") && !name.starts_with("boxwood-suite-") {
             found.insert(format!("temporary {name}"));
@@ -303,8 +303,7 @@ fn names(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Every cgroup but those beside our own: a session manager gives each of its jobs one, and they come and
-/// go without us.
+/// Every cgroup except siblings of the test's own: session managers create and remove one for each job.
 fn cgroups() -> BTreeSet<String> {
     let ours = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     // Such as `4:memory:/jobs/17`: hierarchy, controllers, path.
