@@ -10,13 +10,13 @@ use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-/// All of them, one after the other.
+/// Runs all tests, one after the other.
 pub async fn run(base_url: &str) {
     run_portable(base_url).await;
     offline_cannot_reach_network(base_url).await;
 }
 
-/// All but those that need a real box.
+/// Runs the tests that also work without isolation.
 pub async fn run_portable(base_url: &str) {
     managed_process_start_and_query(base_url).await;
     ws_stdio_attach_echo(base_url).await;
@@ -288,7 +288,7 @@ pub async fn timeout_kills_command_and_session_remains(base_url: &str) {
     client.delete(id).await;
 }
 
-/// Needs a real box: `network: off` has to mean something.
+/// Needs a real box that enforces `network: off`.
 pub async fn offline_cannot_reach_network(base_url: &str) {
     const TRY: &str = r#"
         echo trying
@@ -308,7 +308,7 @@ pub async fn offline_cannot_reach_network(base_url: &str) {
     assert!(stdout.starts_with("trying\n"), "{result}");
     assert!(!stdout.contains("reached"), "{result}");
     assert!(!stdout.contains("neither"), "{result}");
-    // No route leads anywhere: the table has its heading and nothing else.
+    // There is no interface besides loopback, and no route.
     let routes = stdout.lines().filter(|line| line.contains("eth")).count();
     assert_eq!(routes, 0, "{result}");
     client.delete(id).await;

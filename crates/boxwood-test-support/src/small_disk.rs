@@ -1,4 +1,4 @@
-//! A file system that is soon full.
+//! A small file system that a test can fill.
 //!
 //! As root the test mounts it; otherwise the test runs again as root of a user namespace.
 
@@ -11,11 +11,11 @@ use rustix::mount::{MountFlags, UnmountFlags};
 const FILLER: &str = "filler";
 
 pub struct SmallDisk {
-    place: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl SmallDisk {
-    /// Does the work with a new one. `test` is the full name of the test that calls this.
+    /// Runs `work` with a new small file system. `test` is the full name of the test that calls this.
     pub fn run<F: Future<Output = ()>>(test: &str, work: impl FnOnce(Self) -> F) {
         if !rustix::process::geteuid().is_root() {
             let again = std::process::Command::new("unshare")
@@ -24,12 +24,12 @@ impl SmallDisk {
                 .args(["--exact", test, "--nocapture"])
                 .output()
                 .expect("`unshare` of util-linux is installed");
-            let said = String::from_utf8_lossy(&again.stdout);
-            let warned = String::from_utf8_lossy(&again.stderr);
-            // A name that no test has would pass as well.
+            let stdout = String::from_utf8_lossy(&again.stdout);
+            let stderr = String::from_utf8_lossy(&again.stderr);
+            // With a wrong name no test runs, which is a success too.
             assert!(
-                again.status.success() && said.contains("1 passed"),
-                "it failed as root of a user namespace:\n{said}{warned}"
+                again.status.success() && stdout.contains("1 passed"),
+                "it failed as root of a user namespace:\n{stdout}{stderr}"
             );
             return;
         }
@@ -42,18 +42,18 @@ impl SmallDisk {
     }
 
     fn mount() -> Self {
-        let place = tempfile::tempdir().expect("a directory");
+        let dir = tempfile::tempdir().expect("a directory");
         let options = c"size=512k,mode=700";
-        rustix::mount::mount("tmpfs", place.path(), "tmpfs", MountFlags::empty(), options)
+        rustix::mount::mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), options)
             .expect("root may mount a tmpfs");
-        Self { place }
+        Self { dir }
     }
 
     pub fn path(&self) -> &Path {
-        self.place.path()
+        self.dir.path()
     }
 
-    /// To the last byte.
+    /// Fills the file system to the last byte.
     pub fn fill(&self) {
         let mut filler = fs::File::create(self.path().join(FILLER)).expect("a file");
         for size in [4096, 1] {

@@ -122,7 +122,7 @@ async fn what_a_killed_daemon_holds_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_box_that_was_let_go_of_lives_on() {
+async fn a_detached_box_continues() {
     let host = FakeHost::new();
     let backend = host.backend();
     let sandbox = started(&backend).await;

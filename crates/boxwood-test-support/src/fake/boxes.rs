@@ -1,4 +1,4 @@
-//! One pretended box as it is on its host: a temporary directory, and the programs in it.
+//! A fake box: a temporary directory and the programs in it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,15 +36,15 @@ pub struct FakeBox {
     places: Mutex<Vec<Place>>,
     numbers: AtomicU64,
     programs: Mutex<BTreeMap<u64, Arc<Program>>>,
-    /// Scripts live in this process; only real programs have to be found.
+    /// Set when the first real program starts. Scripts run in this process; only real programs are searched in `/proc`.
     has_children: AtomicBool,
     record: Mutex<Option<Vec<u8>>>,
-    /// The daemon that made it, or took it over last.
+    /// The daemon that created the box, or adopted it last.
     owner: Mutex<Weak<Life>>,
     alive: watch::Sender<bool>,
     /// Whether its programs should be frozen.
     frozen: AtomicBool,
-    /// Whether some of them may have been stopped. Held by the one who freezes or thaws.
+    /// Whether some of them may have been stopped. Locked during a freeze or a thaw.
     stopped: Mutex<bool>,
 }
 
@@ -84,7 +84,7 @@ impl FakeBox {
         format!("fake-{}-{number}", std::process::id())
     }
 
-    /// How a box with this number will be found.
+    /// The handle of the box with this number, also before it exists.
     pub(super) fn handle_of(backend: &str, number: u64) -> BoxHandle {
         handle(backend, Self::id_of(number))
     }
@@ -105,7 +105,7 @@ impl FakeBox {
         &self.session
     }
 
-    /// Where `/` of the box is on the host, for tests that look behind the curtain.
+    /// Where `/` of the box is on the host, for tests that inspect its files.
     pub fn root(&self) -> &Path {
         &self.root_path
     }
@@ -114,7 +114,7 @@ impl FakeBox {
         *self.alive.borrow()
     }
 
-    /// What its daemon wanted the next one to know.
+    /// The record that its daemon stored for the next one.
     pub fn record(&self) -> Option<Vec<u8>> {
         lock(&self.record).clone()
     }
@@ -126,20 +126,19 @@ impl FakeBox {
 
     /// Ends the box as a crash would.
     pub fn die(&self) {
-        // First the flag: a program that sees its end now knows that the box went with it.
+        // Set first, so that programs which end now report that the box is gone.
         self.alive.send_replace(false);
         let programs = std::mem::take(&mut *lock(&self.programs));
         for program in programs.values() {
             program.end_script(ExitStatus::BoxGone);
-            program.let_go_of_everything();
+            program.release_kept();
         }
         if self.has_children.load(Ordering::Acquire) {
             tree::kill_marked(&program::box_mark(&self.id));
         }
     }
 
-    /// The scripted program of this name ends by itself, whether or not there is a daemon. False when
-    /// none of that name runs.
+    /// Ends the running script of this name, also without a daemon. Returns false if there is none.
     pub fn end_program(&self, name: &str, code: i32) -> bool {
         let programs: Vec<_> = lock(&self.programs).values().cloned().collect();
         let found = programs
@@ -154,7 +153,7 @@ impl FakeBox {
         root.map_or(Ok(()), TempDir::close)
     }
 
-    /// Ends every program, and not the box.
+    /// Ends every program. The box stays.
     pub(super) fn kill_all(&self) {
         let programs: Vec<_> = lock(&self.programs).values().cloned().collect();
         for program in programs {
@@ -209,7 +208,7 @@ impl FakeBox {
         std::ptr::eq(lock(&self.owner).as_ptr(), Arc::as_ptr(life))
     }
 
-    pub(super) fn life(&self) -> watch::Receiver<bool> {
+    pub(super) fn alive(&self) -> watch::Receiver<bool> {
         self.alive.subscribe()
     }
 
@@ -229,20 +228,20 @@ impl FakeBox {
         lock(&self.programs).values().cloned().collect()
     }
 
-    /// The program will not be requested again.
+    /// Drops what is kept for adoption: the daemon does not need the program any more.
     pub(super) fn release(&self, program: &Program) {
-        program.let_go_of_everything();
+        program.release_kept();
         self.drop_if_over(program);
     }
 
-    /// A program that has ended stays for as long as it is kept.
+    /// Removes a program that has ended, unless it is kept.
     pub(super) fn drop_if_over(&self, program: &Program) {
         if !program.is_running() && !program.is_kept() {
             lock(&self.programs).remove(&program.number());
         }
     }
 
-    /// The place that holds a path, and the rest of the path below it.
+    /// The host directory that contains a path, and the rest of the path below it.
     pub(super) fn locate<'a>(&self, path: &'a str) -> (PathBuf, &'a str) {
         for place in &*lock(&self.places) {
             if let Some(rest) = path.strip_prefix(&place.inside)
@@ -257,7 +256,7 @@ impl FakeBox {
     pub(super) fn mount(&self, mount: &AdmittedMount) {
         let mut places = lock(&self.places);
         places.insert(0, place_of(mount));
-        // Stable, so of two at one place the later one is found.
+        // The sort is stable, so the later of two mounts at one path is found.
         places.sort_by_key(|place| std::cmp::Reverse(place.inside.len()));
     }
 }
@@ -270,7 +269,7 @@ impl Drop for FakeBox {
     }
 }
 
-/// There is no socket: this process is its own host.
+/// The socket does not exist: boxes are in this process.
 fn handle(backend: &str, name: String) -> BoxHandle {
     BoxHandle {
         backend: backend.to_owned(),

@@ -1,5 +1,4 @@
-//! Agents' file tools on a pretended box: the same work that a real box does, on the directory that
-//! stands for it.
+//! Agents' file tools on a fake box: the implementation of real boxes, on the directories of the fake one.
 
 use boxwood_backend::{FileError, FileFault, FileTool, FileToolAnswer};
 use boxwood_init::file_tools::{
@@ -8,7 +7,7 @@ use boxwood_init::file_tools::{
 
 use super::boxes::FakeBox;
 
-pub(super) fn answer(within: &FakeBox, tool: FileTool) -> Result<FileToolAnswer, FileError> {
+pub(super) fn answer(fake_box: &FakeBox, tool: FileTool) -> Result<FileToolAnswer, FileError> {
     let path = tool.path().to_owned();
     if !path.starts_with('/') || path.contains('\0') {
         return Err(FileError::Fault {
@@ -17,7 +16,7 @@ pub(super) fn answer(within: &FakeBox, tool: FileTool) -> Result<FileToolAnswer,
             text: "not an absolute path to a file".to_owned(),
         });
     }
-    let (base, rest) = within.locate(&path);
+    let (base, rest) = fake_box.locate(&path);
     let outside = if rest.is_empty() {
         base
     } else {
@@ -27,8 +26,8 @@ pub(super) fn answer(within: &FakeBox, tool: FileTool) -> Result<FileToolAnswer,
         inside: path.trim_end_matches('/').to_owned(),
         outside: outside.to_string_lossy().into_owned(),
     };
-    let order = FileToolRequest::from(words(tool, &names.outside));
-    match file_tools::run(order, &|| true) {
+    let request_on_host = FileToolRequest::from(to_request(tool, &names.outside));
+    match file_tools::run(request_on_host, &|| true) {
         Ok(answer) => Ok(names.wire(answer, path)),
         Err(FileToolError { fault, text }) => Err(FileError::Refused {
             fault: fault_of(fault),
@@ -75,7 +74,7 @@ impl Names {
     }
 }
 
-fn words(tool: FileTool, outside: &str) -> file_tools::FileTool {
+fn to_request(tool: FileTool, outside: &str) -> file_tools::FileTool {
     let path = outside.to_owned();
     match tool {
         FileTool::Read(mut request) => {

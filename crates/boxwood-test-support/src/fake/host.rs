@@ -1,7 +1,7 @@
-//! The machine under the fakes: boxes and programs that outlive a daemon.
+//! A fake host: boxes and programs that outlive a daemon.
 //!
-//! A daemon is a [`FakeBackend`] on a host and everything above it. To kill one: [`FakeHost::crash`],
-//! then drop what is above. What it had made stays, and the next backend on the host finds it.
+//! A daemon is a [`FakeBackend`] on a host and everything that uses it. To kill one, call [`FakeHost::crash`] and drop
+//! what uses the backend. Its boxes stay, and the next backend on the host finds them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use super::boxes::FakeBox;
 use super::life::{Fault, Faults, Life, Point};
 use super::{FakeBackend, lock};
 
-/// Numbers boxes over all hosts of one test process, which has a process id of its own.
+/// Number of the next box, over all hosts of a test process. The id of a box also contains the process id.
 static BOXES: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl FakeHost {
         Arc::new(Self::default())
     }
 
-    /// A daemon's way to this host. Its boxes outlive it.
+    /// The backend of a new daemon on this host. Its boxes outlive it.
     pub fn backend(self: &Arc<Self>) -> Arc<FakeBackend> {
         self.backend_named("fake")
     }
@@ -38,14 +38,14 @@ impl FakeHost {
         Arc::new(FakeBackend::on(Arc::clone(self), name, true))
     }
 
-    /// Every daemon on this host is killed. What they hold does nothing from now on.
+    /// Kills every daemon on this host. Their objects have no effect from now on.
     pub fn crash(&self) {
         for life in lock(&self.lives).drain(..) {
             life.end();
         }
     }
 
-    /// The next time that something gets to this point, it goes wrong.
+    /// Injects a fault at the next operation that reaches this point.
     pub fn fault(&self, point: Point, fault: Fault) {
         self.faults.want(point, fault);
     }
@@ -55,7 +55,7 @@ impl FakeHost {
         self.faults.mend();
     }
 
-    /// Everything that is left of boxes, whether they live or not.
+    /// All boxes that were not removed, also dead ones.
     pub fn boxes(&self) -> Vec<Arc<FakeBox>> {
         lock(&self.boxes).values().cloned().collect()
     }
@@ -93,7 +93,7 @@ impl FakeHost {
 
     pub(super) fn forget(&self, id: &str) {
         let forgotten = lock(&self.boxes).remove(id);
-        // Outside the lock: what goes with a box takes a while.
+        // Dropped outside the lock, because removing a box takes time.
         drop(forgotten);
     }
 }

@@ -1,4 +1,4 @@
-//! Images that are names and sizes, with a registry that has what a test put there.
+//! Fake images, which have a name and a size, and a registry with the images that a test publishes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

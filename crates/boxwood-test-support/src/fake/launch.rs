@@ -1,4 +1,4 @@
-//! Starts the programs of a pretended box: plain children in process groups of their own, and scripts.
+//! Starts the programs of a fake box: plain children in process groups of their own, and scripts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,12 +18,12 @@ use super::script::{self, Script};
 use super::terminal::Terminal;
 
 /// One argument cannot be longer than 128 KiB, so a long script goes through a file.
-const TIMEOUT_SCRIPT_ARGUMENT: usize = 96 * 1024;
+const MAX_SCRIPT_ARGUMENT: usize = 96 * 1024;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 type Started = (Arc<Program>, Ends);
 
-/// The program, kept if that is wanted, and its ends.
+/// Starts a program and returns the daemon's ends of its streams. Keeps it for adoption if the request says so.
 pub(super) fn start(of: &Arc<FakeBox>, request: SpawnRequest) -> Result<Started, SpawnError> {
     let number = of.next_program();
     let step = |step: &str| {
@@ -40,11 +40,11 @@ pub(super) fn start(of: &Arc<FakeBox>, request: SpawnRequest) -> Result<Started,
     })?;
     if let Some(keep) = request.keep {
         program.keep(keep, ends.copies().map_err(step("keeping its pipes"))?);
-        // A quick one has ended before that, and was dropped.
+        // Added again, because a short program may have ended and been removed before it was kept.
         of.add(Arc::clone(&program));
     }
     if !of.is_alive() {
-        // It died meanwhile, and may have missed this one.
+        // The box died meanwhile, and this program may not have been killed with it.
         of.die();
         return Err(SpawnError::Gone);
     }
@@ -85,10 +85,10 @@ fn run_program(of: &Arc<FakeBox>, number: u64, request: &SpawnRequest) -> io::Re
     };
     match launch.run(program, arguments) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            launch.run_complaint(program, "not found", 127)
+            launch.run_failing(program, "not found", 127)
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            launch.run_complaint(program, "cannot be executed", 126)
+            launch.run_failing(program, "cannot be executed", 126)
         }
         outcome => outcome,
     }
@@ -98,11 +98,11 @@ fn short_enough(of: &FakeBox, mut argv: Vec<String>, number: u64) -> io::Result<
     if let [shell, flag, script, ..] = argv.as_mut_slice()
         && shell == "/bin/sh"
         && flag == "-c"
-        && script.len() > TIMEOUT_SCRIPT_ARGUMENT
+        && script.len() > MAX_SCRIPT_ARGUMENT
     {
         let path = of.root().join(format!("script-{number}"));
         std::fs::write(&path, &*script)?;
-        // Read in by a shell that has the arguments, so that `$0` and the rest stay theirs.
+        // Evaluated by the shell that has the arguments, so that `$0`, `$1` and so on stay the same.
         *script = format!("eval \"$(cat '{}')\"", path.display());
     }
     Ok(argv)
@@ -117,8 +117,8 @@ struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// A program that does not exist is a program that says so and fails.
-    fn run_complaint(&self, program: &str, what: &str, code: i32) -> io::Result<Started> {
+    /// Runs a shell that prints the error and fails, in place of a program that cannot be started.
+    fn run_failing(&self, program: &str, what: &str, code: i32) -> io::Result<Started> {
         let script = r#"printf '%s: %s\n' "$1" "$2" >&2; exit "$3""#;
         let words = ["-c", script, "sh", program, what, &code.to_string()].map(str::to_owned);
         self.run("/bin/sh", &words)

@@ -1,4 +1,4 @@
-//! One daemon's time with a host, and the ways in which it goes wrong.
+//! The lifetime of a daemon on a fake host, and faults that a test injects.
 
 use std::future::pending;
 use std::io;
@@ -9,9 +9,8 @@ use tokio::sync::watch;
 use super::boxes::FakeBox;
 use super::lock;
 
-/// Begins with a backend and ends with [`super::FakeHost::crash`]. A process that
-/// was killed does nothing any more, so whatever this daemon still holds then waits for ever, and
-/// dropping it changes nothing.
+/// Begins with a backend and ends with [`super::FakeHost::crash`]. A killed process does nothing any more, so after
+/// that all operations of this daemon wait forever, and dropping its objects has no effect.
 pub(super) struct Life {
     over: watch::Sender<bool>,
 }
@@ -31,13 +30,13 @@ impl Life {
         *self.over.borrow()
     }
 
-    /// Resolves with the end of this life.
+    /// Resolves when the daemon is killed.
     pub(super) async fn ended(&self) {
         // The sender is part of `self`, so the channel cannot close meanwhile.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
-    /// Does the work as far as this life lasts.
+    /// Runs the work until the daemon is killed. Then it never resolves.
     pub(super) async fn live<T>(&self, work: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
@@ -47,24 +46,24 @@ impl Life {
     }
 }
 
-/// Where something can be made to go wrong.
+/// Where a fault can be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
     /// A box is about to be created, and not yet recorded.
     BeforeWitness,
-    /// It is written down, and not made.
+    /// The box is recorded, and not yet created.
     AfterWitness,
-    /// It is made, and its caller does not know.
+    /// The box is created, and the caller has no response yet.
     Made,
     BeforeRemember,
     AfterRemember,
     BeforeSpawn,
-    /// The program runs, and its caller does not know.
+    /// The program runs, and the caller has no response yet.
     Spawned,
     BeforeSignal,
     BeforeThaw,
     BeforeStop,
-    /// Nothing is left of the box, and its caller does not know.
+    /// The box is removed, and the caller has no response yet.
     Stopped,
     BeforeAdopt,
     /// A new daemon is connected to the box.
@@ -72,7 +71,7 @@ pub enum Point {
     BeforeSettle,
 }
 
-/// What happens there, once.
+/// What happens at a point, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Fails,
@@ -80,7 +79,7 @@ pub enum Fault {
     Hangs,
     /// The box dies.
     Dies,
-    /// The daemon is killed in this very moment.
+    /// The daemon is killed.
     Crashes,
 }
 
@@ -114,7 +113,7 @@ impl Faults {
         Some(wanted.remove(found).1)
     }
 
-    /// To be called wherever there is a point.
+    /// Applies the fault that is set for this point.
     pub(super) async fn reach(
         &self,
         point: Point,

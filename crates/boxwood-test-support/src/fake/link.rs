@@ -12,7 +12,7 @@ pub(super) struct Link {
     pub(super) host: Arc<FakeHost>,
     pub(super) life: Arc<Life>,
     pub(super) to: Arc<FakeBox>,
-    let_go: AtomicBool,
+    is_detached: AtomicBool,
 }
 
 impl Link {
@@ -22,12 +22,12 @@ impl Link {
             host: Arc::clone(host),
             life: Arc::clone(life),
             to,
-            let_go: AtomicBool::new(false),
+            is_detached: AtomicBool::new(false),
         })
     }
 
-    pub(super) fn let_go(&self) {
-        self.let_go.store(true, Ordering::Release);
+    pub(super) fn detach(&self) {
+        self.is_detached.store(true, Ordering::Release);
     }
 
     /// The daemon was killed.
@@ -37,7 +37,7 @@ impl Link {
 
     /// Whether what is dropped has an effect on the box.
     pub(super) fn still_counts(&self) -> bool {
-        !self.is_over() && !self.let_go.load(Ordering::Acquire)
+        !self.is_over() && !self.is_detached.load(Ordering::Acquire)
     }
 }
 

@@ -54,7 +54,7 @@ enum NextStart {
     Panics,
 }
 
-/// Why it does not work, and what helps.
+/// Why the backend is unavailable, and the fix.
 #[derive(Clone, Debug)]
 struct Broken {
     why: String,
@@ -82,7 +82,7 @@ pub struct FakeBackend {
     pub images: FakeImages,
 }
 
-/// How its boxes take mounts while they live, and how often they did.
+/// How mounts into running boxes behave, and how many were made.
 #[derive(Default)]
 pub(crate) struct Mounting {
     count: AtomicUsize,
@@ -92,12 +92,12 @@ pub(crate) struct Mounting {
 }
 
 impl FakeBackend {
-    /// On a host of its own, which goes with it.
+    /// A backend on a host of its own.
     pub fn new() -> Arc<Self> {
         Self::named("fake")
     }
 
-    /// One of several.
+    /// A backend with a name, for tests with several backends.
     pub fn named(name: &'static str) -> Arc<Self> {
         Arc::new(Self::on(FakeHost::new(), name, false))
     }
@@ -150,7 +150,7 @@ impl FakeBackend {
         self.probes.load(Ordering::Acquire)
     }
 
-    /// Is a backend whose boxes have no terminals.
+    /// From now on boxes have no terminals.
     pub fn forbid_terminals(&self) {
         self.has_terminals.store(false, Ordering::Release);
     }
@@ -176,12 +176,12 @@ impl FakeBackend {
         *lock(&self.next_start) = NextStart::Panics;
     }
 
-    /// Is a backend whose boxes have the mounts they were made with, and no others.
+    /// From now on mounts cannot be added to running boxes.
     pub fn forbid_live_mounts(&self) {
         self.live_mounts.store(false, Ordering::Release);
     }
 
-    /// Is a backend whose boxes cannot be frozen.
+    /// From now on boxes cannot be frozen.
     pub fn forbid_freezing(&self) {
         self.freezes.store(false, Ordering::Release);
     }
@@ -194,12 +194,12 @@ impl FakeBackend {
         *lock(&self.mounting.failure) = Some(why.to_owned());
     }
 
-    /// How many mounts have joined boxes that lived.
+    /// Number of mounts that were added to running boxes.
     pub fn live_mounts(&self) -> usize {
         self.mounting.count.load(Ordering::Acquire)
     }
 
-    /// How many starts have begun.
+    /// Number of starts, including failed and waiting ones.
     pub fn starts(&self) -> usize {
         self.starts.load(Ordering::Acquire)
     }
@@ -216,7 +216,7 @@ impl FakeBackend {
         boxes
     }
 
-    /// The box of a session dies by itself, with everything in it. False when there is none.
+    /// Ends the box of a session as a crash would. Returns false if there is none.
     pub fn kill_box(&self, session: &SessionId) -> bool {
         let found = self
             .boxes()
@@ -235,7 +235,7 @@ impl FakeBackend {
         &self,
         spec: &AdmittedSpec,
         progress: &Progress,
-        witness: &StartRecorder,
+        recorder: &StartRecorder,
     ) -> Result<Arc<dyn Sandbox>, StartError> {
         self.starts.fetch_add(1, Ordering::AcqRel);
         self.images.pull_what_is_missing(progress);
@@ -263,14 +263,14 @@ impl FakeBackend {
                 why: "the fake backend has no isolation".to_owned(),
             });
         }
-        self.make(spec, witness).await
+        self.make(spec, recorder).await
     }
 
-    /// The same steps, in the same order, as where boxes are real.
+    /// The same steps, in the same order, as in real backends.
     async fn make(
         &self,
         spec: &AdmittedSpec,
-        witness: &StartRecorder,
+        recorder: &StartRecorder,
     ) -> Result<Arc<dyn Sandbox>, StartError> {
         let step = |step: &'static str| {
             move |source| StartError::Step {
@@ -283,8 +283,8 @@ impl FakeBackend {
         let reached = faults.reach(Point::BeforeWitness, &self.life, None);
         reached.await.map_err(step("the test asked for it"))?;
         if self.adoption {
-            let telling = witness.record(FakeBox::handle_of(self.name, number));
-            telling.await.map_err(step("writing the box down"))?;
+            let recording = recorder.record(FakeBox::handle_of(self.name, number));
+            recording.await.map_err(step("recording the box"))?;
         }
         let reached = faults.reach(Point::AfterWitness, &self.life, None);
         reached.await.map_err(step("the test asked for it"))?;
@@ -321,7 +321,7 @@ impl FakeBackend {
         let record = found.record().ok_or(AdoptError::Unfinished)?;
         let sandbox = self.hold(Arc::clone(&found));
         if let Err(error) = faults.reach(Point::Adopted, &self.life, Some(&found)).await {
-            // The cleanup ends it.
+            // `finish_adoption` removes the box.
             sandbox.detach();
             found.disowned();
             return Err(failed(error));
@@ -402,9 +402,9 @@ impl Backend for FakeBackend {
         &'a self,
         spec: &'a AdmittedSpec,
         progress: &'a Progress,
-        witness: &'a StartRecorder,
+        recorder: &'a StartRecorder,
     ) -> BoxFuture<'a, Result<Arc<dyn Sandbox>, StartError>> {
-        Box::pin(self.life.live(self.begin(spec, progress, witness)))
+        Box::pin(self.life.live(self.begin(spec, progress, recorder)))
     }
 
     fn left_running(&self) -> BoxFuture<'_, Vec<BoxHandle>> {
@@ -436,7 +436,7 @@ impl Backend for FakeBackend {
     }
 }
 
-/// A test that panicked while it held a lock must not hide behind a second panic.
+/// Ignores poisoning, so that the first panic of a test is not followed by others.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

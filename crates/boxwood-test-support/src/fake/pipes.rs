@@ -161,7 +161,7 @@ fn would_block(outcome: &io::Result<usize>) -> bool {
 impl Drop for PipeIn {
     fn drop(&mut self) {
         if self.token.link.still_counts() {
-            self.token.program.let_go_of_stdin();
+            self.token.program.release_stdin();
         }
     }
 }

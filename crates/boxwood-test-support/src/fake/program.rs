@@ -111,13 +111,13 @@ impl Program {
     }
 
     /// End of file, once the daemon has closed its own end too.
-    pub(super) fn let_go_of_stdin(&self) {
+    pub(super) fn release_stdin(&self) {
         if let Some(kept) = &mut *lock(&self.kept) {
             kept.ends.stdin = None;
         }
     }
 
-    pub(super) fn let_go_of_everything(&self) {
+    pub(super) fn release_kept(&self) {
         let kept = lock(&self.kept).take();
         drop(kept);
     }

@@ -196,7 +196,7 @@ impl Sandbox for FakeSandbox {
     }
 
     fn gone(&self) -> BoxFuture<'_, ()> {
-        let mut alive = self.link.to.life();
+        let mut alive = self.link.to.alive();
         Box::pin(self.link.life.live(async move {
             // The sender is part of the box.
             let _ = alive.wait_for(|alive| !alive).await;
@@ -208,7 +208,7 @@ impl Sandbox for FakeSandbox {
     }
 
     fn detach(&self) {
-        self.link.let_go();
+        self.link.detach();
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<bool, ControlError>> {

@@ -1,8 +1,8 @@
 //! Finds every process of a box or of one program, and signals it.
 //!
 //! Without namespaces or cgroups there is only what `/proc` shows: a mark in the environment,
-//! which children inherit, and who is whose child. A program that clears its environment *and*
-//! leaves its parents behind gets away; this backend promises no isolation.
+//! which children inherit, and the parents. A program that clears its environment *and* leaves its
+//! parents is not found; this backend promises no isolation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// After this long a process cannot be stopped or killed.
+/// Time limit for stopping or killing all processes.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Scans without a result. A process that only forks the next may be missed by one scan.
-const EMPTY_LOOKS: usize = 2;
+const EMPTY_SCANS: usize = 2;
 
 /// Kills everything that carries the mark, until nothing does.
 pub(super) fn kill_marked(mark: &str) {
     let until = Instant::now() + TIMEOUT;
     let mut empty = 0;
-    while empty < EMPTY_LOOKS && Instant::now() < until {
+    while empty < EMPTY_SCANS && Instant::now() < until {
         let found = marked(mark);
         if found.is_empty() {
             empty += 1;
@@ -33,10 +33,10 @@ pub(super) fn kill_marked(mark: &str) {
     }
 }
 
-/// With their groups: of a process that has forked and ended meanwhile the child is there.
-fn kill(found: &BTreeMap<i32, Facts>) {
+/// Also kills their process groups, which contain the children of processes that have forked and ended meanwhile.
+fn kill(found: &BTreeMap<i32, ProcessStat>) {
     let own = rustix::process::getpgrp();
-    let groups: BTreeSet<_> = found.values().map(|facts| facts.group).collect();
+    let groups: BTreeSet<_> = found.values().map(|process| process.group).collect();
     for group in groups.into_iter().filter_map(Pid::from_raw) {
         if group != own {
             let _ = kill_process_group(group, Signal::KILL);
@@ -47,13 +47,13 @@ fn kill(found: &BTreeMap<i32, Facts>) {
     }
 }
 
-/// Stops everything that carries the mark, until nothing of it runs or it is no longer wanted.
+/// Stops everything that carries the mark, until nothing of it runs or `is_wanted` returns false.
 pub(super) fn stop_marked(mark: &str, is_wanted: impl Fn() -> bool) {
     let until = Instant::now() + TIMEOUT;
     while is_wanted() && Instant::now() < until {
         let found = marked(mark).into_iter();
         let running: Vec<_> = found
-            .filter(|(_, facts)| facts.state != 'T')
+            .filter(|(_, process)| process.state != 'T')
             .filter_map(|(pid, _)| Pid::from_raw(pid))
             .collect();
         if running.is_empty() {
@@ -67,33 +67,33 @@ pub(super) fn stop_marked(mark: &str, is_wanted: impl Fn() -> bool) {
     }
 }
 
-/// To everything that carries the mark now.
+/// Sends a signal to everything that carries the mark now.
 pub(super) fn signal_marked(mark: &str, signal: Signal) {
     for pid in marked(mark).into_keys().filter_map(Pid::from_raw) {
-        // One that has just ended needs no signal.
+        // Fails if the process has just ended.
         let _ = kill_process(pid, signal);
     }
 }
 
 /// The state of a living process.
-struct Facts {
+struct ProcessStat {
     state: char,
     parent: i32,
     group: i32,
 }
 
 /// The marked processes and their descendants, without the dead.
-fn marked(mark: &str) -> BTreeMap<i32, Facts> {
+fn marked(mark: &str) -> BTreeMap<i32, ProcessStat> {
     let mut all = BTreeMap::new();
     let mut found = BTreeSet::new();
     for pid in processes() {
-        let Some(facts) = facts(pid) else {
+        let Some(process) = process_stat(pid) else {
             continue;
         };
-        if matches!(facts.state, 'Z' | 'X') {
+        if matches!(process.state, 'Z' | 'X') {
             continue;
         }
-        all.insert(pid, facts);
+        all.insert(pid, process);
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         if environment
             .split(|byte| *byte == 0)
@@ -106,7 +106,7 @@ fn marked(mark: &str) -> BTreeMap<i32, Facts> {
         let before = found.len();
         let children = all
             .iter()
-            .filter(|(_, facts)| found.contains(&facts.parent))
+            .filter(|(_, process)| found.contains(&process.parent))
             .map(|(pid, _)| *pid);
         let children: Vec<_> = children.collect();
         found.extend(children);
@@ -117,7 +117,7 @@ fn marked(mark: &str) -> BTreeMap<i32, Facts> {
     }
 }
 
-/// The youngest first: they are the ones that may not be there for long.
+/// Newest first, because they may end soonest.
 fn processes() -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -127,11 +127,11 @@ fn processes() -> Vec<i32> {
 }
 
 /// From `/proc/PID/stat`: the fields after the name, which may hold spaces and brackets itself.
-fn facts(pid: i32) -> Option<Facts> {
+fn process_stat(pid: i32) -> Option<ProcessStat> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
-    Some(Facts {
+    Some(ProcessStat {
         state: fields.next()?.chars().next()?,
         parent: fields.next()?.parse().ok()?,
         group: fields.next()?.parse().ok()?,
