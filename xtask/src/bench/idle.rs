@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::baseline;
 use super::daemon::Daemon;
-use super::langbot_box::SeedRuntime;
+use super::langbot_box::LangBotBoxRuntime;
 use super::procfs::{self, Memory};
 use super::table::{Measured, Row};
 use crate::engines::IMAGE;
@@ -141,7 +141,8 @@ fn daemons(binary: &Path, note: &mut String) -> Result<Measured> {
         together.pss_kib
     );
     drop(daemon);
-    let langbot_box = SeedRuntime::start().context("LangBot Box's runtime could not be started")?;
+    let langbot_box =
+        LangBotBoxRuntime::start().context("LangBot Box's runtime could not be started")?;
     std::thread::sleep(SETTLE);
     let theirs = procfs::memory(langbot_box.pid())?;
     Ok(Measured::kibibytes(kib(own.rss_kib), kib(theirs.rss_kib)))

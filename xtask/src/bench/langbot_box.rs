@@ -14,19 +14,20 @@ use super::daemon::{free_address, signal, wait_or_kill};
 use crate::run::{target_dir, workspace_root};
 use crate::venv;
 
-/// Of `langbot-plugin`.
+/// Version of `langbot-plugin`.
 const VERSION: &str = "0.4.2";
+/// Time limit of a start.
 const START: Duration = Duration::from_mins(1);
-/// It stops its sessions one after the other.
+/// Time limit of a stop: it stops its sessions one after the other.
 const STOP: Duration = Duration::from_secs(30);
 
-pub(super) struct SeedRuntime {
+pub(super) struct LangBotBoxRuntime {
     child: Child,
     address: SocketAddr,
     _directory: TempDir,
 }
 
-impl SeedRuntime {
+impl LangBotBoxRuntime {
     pub(super) fn start() -> Result<Self> {
         Self::start_behind(|_| ())
     }
@@ -38,8 +39,8 @@ impl SeedRuntime {
         let log = directory.path().join("log");
         let log_file = File::create(&log)?;
         let address = free_address()?;
-        // Whatever happens to us, it does not stay behind. A shell starts its background jobs with
-        // SIGINT ignored, and Python leaves that as it finds it.
+        // It gets SIGINT when this process ends in any way. A shell starts its background jobs with SIGINT ignored, and
+        // Python keeps that, so it is reset.
         let mut command = Command::new("env");
         command
             .args(["--default-signal=INT", "setpriv"])
@@ -84,9 +85,9 @@ impl SeedRuntime {
     }
 }
 
-impl Drop for SeedRuntime {
+impl Drop for LangBotBoxRuntime {
     fn drop(&mut self) {
-        // On SIGTERM it ends at once and leaves its boxes behind; on SIGINT it tidies up.
+        // On SIGTERM it ends at once and leaves its boxes; on SIGINT it removes them.
         signal(self.child.id(), Signal::INT);
         wait_or_kill(&mut self.child, STOP);
     }

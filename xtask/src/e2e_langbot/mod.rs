@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// A `boxwood` that is built already
     #[arg(long, value_name = "PROGRAM", conflicts_with = "langbot_box")]
     boxwood: Option<PathBuf>,
-    /// Leave LangBot's data directory and the daemon's state for a look
+    /// Keep LangBot's data directory and the daemon's state for inspection
     #[arg(long)]
     keep: bool,
 }
@@ -66,12 +66,12 @@ fn try_one(langbot: LangBot, boxwood: Option<&Path>, keep: bool) -> Result<()> {
         wire_format,
     } = langbot;
     let driver = workspace_root().join("tests/langbot/e2e");
-    let place = target_dir().join("langbot");
+    let directory = target_dir().join("langbot");
     let python = venv::ensure(
-        &place.join(format!("venv-langbot-{version}")),
+        &directory.join(format!("venv-langbot-{version}")),
         &driver.join(format!("requirements-{version}.txt")),
     )?;
-    let logs = place.join(format!("e2e-{version}"));
+    let logs = directory.join(format!("e2e-{version}"));
     println!("LangBot {version}, logs in {}", logs.display());
 
     let mut command = Command::new(&python);
@@ -80,7 +80,7 @@ fn try_one(langbot: LangBot, boxwood: Option<&Path>, keep: bool) -> Result<()> {
         .args(["--wire-format", wire_format])
         .arg("--logs")
         .arg(&logs)
-        // What Python compiles would lie about in the source tree.
+        // Without compiled files in the source tree.
         .env("PYTHONDONTWRITEBYTECODE", "1");
     match boxwood {
         Some(program) => command.arg("--boxwood").arg(program),

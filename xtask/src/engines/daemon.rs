@@ -83,7 +83,7 @@ pub(super) fn signal(pid: u32, signal: Signal) {
 }
 
 /// A command that gets a signal when its parent exits.
-pub(super) fn tied_to_us(program: &Path) -> Command {
+pub(super) fn ends_with_parent(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "TERM"]).arg(program);
     command

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::daemon::{Daemon, tied_to_us};
+use super::daemon::{Daemon, ends_with_parent};
 use super::place::Place;
 use super::{IMAGE_SMALL, Variables};
 use crate::run::output;
@@ -66,7 +66,7 @@ impl Dockerd {
         fs::write(directory.join("config/config.json"), "{}\n")?;
         let daemon = Daemon::spawn(
             "dockerd",
-            tied_to_us(&starter).arg(directory.join("d")),
+            ends_with_parent(&starter).arg(directory.join("d")),
             directory.join("log"),
         )?;
         Ok(Self { daemon, directory })

@@ -1,7 +1,7 @@
 //! Owns the engines in a process of its own.
 //!
-//! A process of its own, in a process group of its own, because the user of the engines may end in
-//! any way: return, panic, Ctrl-C, SIGKILL. In every case the pipe closes, and the keeper tidies up.
+//! A process and process group of its own, because the process that uses the engines may end in any way: return,
+//! panic, Ctrl-C, SIGKILL. In every case the pipe closes, and the keeper stops the engines and removes their files.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,7 +19,7 @@ use super::podman::Podman;
 use super::registry::Registry;
 use super::{Engine, IMAGE, IMAGE_SMALL, Started, Variables, images, nsjail};
 
-/// Engines that are up. Dropped, they are gone.
+/// Running engines. Dropping this stops them.
 pub(crate) struct Engines {
     keeper: Child,
     started: Started,
@@ -41,14 +41,14 @@ impl Engines {
             .process_group(0)
             .spawn()
             .context("the keeper of the engines could not be started")?;
-        let words = keeper.stdout.take().map(BufReader::new);
-        for line in words.into_iter().flat_map(BufReader::lines) {
+        let lines = keeper.stdout.take().map(BufReader::new);
+        for line in lines.into_iter().flat_map(BufReader::lines) {
             let line = line?;
             if let Ok(started) = serde_json::from_str(&line) {
                 eprintln!("engines up after {:.1} s", begun.elapsed().as_secs_f64());
                 return Ok(Self { keeper, started });
             }
-            // Meant for the person watching.
+            // Progress of the keeper.
             eprintln!("{line}");
         }
         let status = keeper.wait()?;
@@ -71,7 +71,7 @@ impl Drop for Engines {
     }
 }
 
-/// The keeper itself.
+/// Runs the keeper.
 pub(super) fn keep(engines: &[Engine]) -> Result<()> {
     let mut running = Running::spawn(engines)?;
     let mut started = running.fill()?;
@@ -89,7 +89,7 @@ pub(super) fn keep(engines: &[Engine]) -> Result<()> {
     Ok(())
 }
 
-/// In the order in which they are stopped; the place is last.
+/// In the order in which they are stopped; the directory is removed last.
 struct Running {
     podman: Option<Podman>,
     rootless: Option<Podman>,
@@ -131,7 +131,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Images into every engine, all of them at once.
+    /// Imports the images into all engines, concurrently.
     fn fill(&mut self) -> Result<Started> {
         let debian = self.place.path().join("rootfs.tar");
         let small = self.place.path().join("busybox.tar");
@@ -192,7 +192,7 @@ impl Running {
 
     fn fill_registry(&self, address: &str) -> Result<()> {
         for podman in [&self.podman, &self.rootless].into_iter().flatten() {
-            podman.know_registry(Some(address))?;
+            podman.set_registry(Some(address))?;
         }
         let to = format!("{address}/{IMAGE_SMALL}");
         if let Some(docker) = &self.docker {

@@ -25,7 +25,7 @@ const PACKAGES: &[Package] = &[
         name: "docker-registry",
         proof: "/usr/bin/docker-registry",
     },
-    // Podman without its recommendations has no network of its own; with these it has.
+    // Podman needs these two for networks of its own; its package only recommends them.
     Package {
         name: "netavark",
         proof: "/usr/lib/podman/netavark",

@@ -104,11 +104,11 @@ impl Podman {
                 path("run"),
             ),
         )?;
-        self.know_registry(None)
+        self.set_registry(None)
     }
 
     /// Says that the registry speaks plain HTTP. Docker takes that for granted on the loopback.
-    pub(super) fn know_registry(&self, address: Option<&str>) -> Result<()> {
+    pub(super) fn set_registry(&self, address: Option<&str>) -> Result<()> {
         let registry = address.map_or_else(String::new, |address| {
             format!("[[registry]]\nlocation = \"{address}\"\ninsecure = true\n")
         });

@@ -1,14 +1,14 @@
-//! A registry of our own, to pull from.
+//! A local image registry to pull from.
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::daemon::{Daemon, tied_to_us};
+use super::daemon::{Daemon, ends_with_parent};
 use super::place::Place;
 
-/// The port is the kernel's choice; the log then says which.
+/// The kernel chooses the port, which is then read from the log.
 const CONFIGURATION: &str = "version: 0.1
 log:
   level: info
@@ -23,8 +23,8 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Starts it, but does not wait. To be called from a thread that lives on: the daemon ends with
-    /// the thread that started it.
+    /// Starts it, but does not wait. The daemon ends with the thread that started it, so call this from a thread that
+    /// lives long enough.
     pub(super) fn spawn(place: &Place) -> Result<Self> {
         let directory = place.directory("registry")?;
         let configuration = directory.join("config.yml");
@@ -34,7 +34,7 @@ impl Registry {
         )?;
         let daemon = Daemon::spawn(
             "docker-registry",
-            tied_to_us(&PathBuf::from("/usr/bin/docker-registry"))
+            ends_with_parent(&PathBuf::from("/usr/bin/docker-registry"))
                 .arg("serve")
                 .arg(&configuration),
             directory.join("log"),

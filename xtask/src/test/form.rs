@@ -1,4 +1,4 @@
-//! In which form the tests run: short or long, on an idle or on a busy machine.
+//! The form in which tests run: short or long, on an idle or a busy machine.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,8 @@
 //! Which tests belong to which tier, as nextest filter expressions.
 //!
 //! Every run names the whole workspace with all features, so that all tiers share one build; only
-//! the filter differs. A filter that matches nothing is an error (nextest's own rule), so a renamed
-//! suite cannot vanish unseen.
+//! the filter differs. For nextest a filter that matches nothing is an error, so a renamed suite is
+//! not skipped unnoticed.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -68,7 +68,7 @@ pub(super) fn run(filter: &str) -> Result<()> {
     run_with(filter, &Variables::new())
 }
 
-/// Builds every test, and runs none.
+/// Builds all tests without running them.
 pub(super) fn build() -> Result<()> {
     check(nextest("run").arg("--no-run"))
 }

@@ -1,7 +1,7 @@
 //! A program that listens on loopback, for the length of a measurement.
 //!
-//! In: the command and the address it was told. Out: the running process, once it listens. The
-//! process and everything it started end on drop.
+//! Input: a command and the address on which it listens. Output: the running process, once it listens. Dropping it
+//! kills the process and everything that it started.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -24,7 +24,7 @@ impl Server {
     pub(in super::super) fn start(mut command: Command, address: SocketAddr) -> Result<Self> {
         let program = command.get_program().display().to_string();
         let child = quiet(&mut command)
-            // The group is what drop kills.
+            // Dropping the server kills the group.
             .process_group(0)
             .spawn()
             .with_context(|| format!("`{program}` could not be started"))?;

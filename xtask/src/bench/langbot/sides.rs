@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::TempDir;
 
 use super::super::daemon::Daemon;
-use super::super::langbot_box::SeedRuntime;
+use super::super::langbot_box::LangBotBoxRuntime;
 use super::docker::Docker;
 use crate::engines::{self, PROGRAMS};
 use crate::run::is_root;
@@ -125,7 +125,7 @@ const OWN_SESSIONS: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
 
 struct NsjailSide {
     // Ends before the directories go.
-    runtime: SeedRuntime,
+    runtime: LangBotBoxRuntime,
     _sessions: TempDir,
     _mount_point: MountPoint,
 }
@@ -142,7 +142,7 @@ impl NsjailSide {
         // shared place it would break another runtime on this machine.
         let mount_point = MountPoint::make(NSJAIL_SESSIONS)?;
         let sessions = tempfile::tempdir()?;
-        let runtime = SeedRuntime::start_behind(|command| {
+        let runtime = LangBotBoxRuntime::start_behind(|command| {
             command
                 .args(["unshare", "--mount", "sh", "-c", OWN_SESSIONS, "sh"])
                 .arg(sessions.path())
@@ -161,14 +161,14 @@ impl NsjailSide {
 
 struct DockerSide {
     // Ends before the daemon it uses.
-    runtime: SeedRuntime,
+    runtime: LangBotBoxRuntime,
     docker: Docker,
 }
 
 impl DockerSide {
     fn start() -> Result<Self> {
         let docker = Docker::start().context("docker could not be started")?;
-        let runtime = SeedRuntime::start_behind(|command| {
+        let runtime = LangBotBoxRuntime::start_behind(|command| {
             docker.environment(command);
             choose(command, Side::Docker);
         })

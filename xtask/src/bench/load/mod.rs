@@ -1,4 +1,4 @@
-//! What a crowd does to one of its members.
+//! Latency of one box while others, or many of them, load the daemon.
 
 mod adoption;
 mod crowd;

@@ -1,4 +1,4 @@
-//! A quiet box beside one that floods.
+//! Latency in a quiet box while another box or a client loads the machine.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -29,7 +29,7 @@ const ROUNDS: usize = 40;
 /// Commands in the quiet box on each side of a round.
 const EXECS: usize = 25;
 
-/// For a flood to be under way, and to be over.
+/// Time for a flood to start, and to end.
 const SETTLE: Duration = Duration::from_millis(150);
 
 /// Connections that the flood keeps open before it drops the oldest.
@@ -104,9 +104,10 @@ fn measure(binary: &Path, effort: Effort, flood: Flood, note: &mut String) -> Re
     Ok(Measured::times(&beside, &alone))
 }
 
-/// A flood under way.
+/// A running flood.
 enum Running {
-    /// Whose callers are gone is killed, so dropping these ends it.
+    /// Each connection waits for a command. The daemon kills a command whose client disconnects, so dropping them ends
+    /// the flood.
     Commands(Vec<Connection>),
     Connections {
         stop: Arc<AtomicBool>,
@@ -138,7 +139,7 @@ impl Running {
         let thread = std::thread::spawn(move || {
             let mut open = VecDeque::new();
             while !until.load(Ordering::Relaxed) {
-                // Refused ones are what a flood is about.
+                // The daemon may refuse connections during a flood.
                 if let Ok(mut stream) = TcpStream::connect(address) {
                     let _ = stream.write_all(b"GET /v1/health HTTP/1.1\r\n");
                     open.push_back(stream);
@@ -156,7 +157,7 @@ impl Running {
         }
     }
 
-    /// Gives the number of connections that were opened.
+    /// Returns the number of connections that were opened.
     fn stop(self) -> Result<u64> {
         match self {
             Self::Commands(mut connections) => {
