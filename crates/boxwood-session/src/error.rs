@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_read_as_the_seeds_clients_expect() {
+    fn error_texts_are_those_that_langbot_box_clients_expect() {
         let process = ProcessId::default();
         let check = |error: SessionError, text: &str, code: ErrorCode| {
             assert_eq!(error.to_string(), text);

@@ -1,4 +1,4 @@
-//! What the daemon answers. The seed's clients read the keys that the seed had; ours come beside.
+//! Responses of the daemon. Clients of LangBot Box read the keys that it had; Boxwood adds more.
 
 use std::collections::BTreeMap;
 

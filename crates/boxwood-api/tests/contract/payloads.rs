@@ -1,4 +1,4 @@
-//! Payloads that the seed's clients really send. They must parse and validate for ever.
+//! Recorded payloads of clients of LangBot Box. They must always parse and validate.
 
 use boxwood_api::{ProcessSpec, SpecRequest, from_json};
 

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_refusals_are_the_seeds() {
+    fn error_texts_are_those_of_langbot_box() {
         let (_directory, path) = file(b"aa aa aaa");
         let error = edit(&path, "b", "c", false).expect_err("not there");
         assert_eq!(error.text, "old_string not found in file.");

@@ -92,7 +92,7 @@ impl Engine {
         said.unwrap_or_else(|error| panic!("{} {words:?}: {error}", self.name))
     }
 
-    /// Every container with a label of ours or the seed's, by name; none while the engine is away.
+    /// All containers with a label of Boxwood or LangBot Box, by name; none while the engine is unavailable.
     pub(crate) fn containers(&self) -> BTreeSet<String> {
         let listed = self.try_run(&[
             "ps",

@@ -196,7 +196,7 @@ async fn a_session_may_be_called_dot_dot() {
 }
 
 #[tokio::test]
-async fn the_seeds_full_specs_are_understood() {
+async fn full_specs_of_langbot_box_clients_are_accepted() {
     let api = Api::start().await;
     // What the clients of March send, without the fields that came later.
     let march = json!({

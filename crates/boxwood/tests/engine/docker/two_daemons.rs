@@ -1,4 +1,4 @@
-//! Two daemons on one engine, beside a box of the seed's own runtime. One of them is killed again and
+//! Two daemons on one engine, beside a box of LangBot Box's runtime. One of them is killed again and
 //! again.
 
 use std::sync::Arc;
@@ -19,7 +19,8 @@ fn rounds() -> u32 {
     if long_form() { 100 } else { 10 }
 }
 
-const SEEDS: &str = "seed-box";
+/// A container of LangBot Box.
+const OTHER: &str = "langbot-box";
 
 /// What must not change of the other daemon's box.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ async fn repeated_kills_of_one_daemon_affect_no_other_box_and_leave_nothing() {
         "--network",
         "none",
         "--name",
-        SEEDS,
+        OTHER,
         "--label",
         "langbot.box=true",
         "--label",
@@ -80,7 +81,7 @@ async fn repeated_kills_of_one_daemon_affect_no_other_box_and_leave_nothing() {
     let token = word("counter");
     keep_script(&steady, "steady", &format!("{counter} # {token}"), &token).await;
     let box_of_steady = listed(&steady).await.pop_first().expect("one box");
-    let before = [same(engine, &box_of_steady), same(engine, SEEDS)];
+    let before = [same(engine, &box_of_steady), same(engine, OTHER)];
     let mut counted = 0;
 
     let mut directory = None;
@@ -116,8 +117,8 @@ async fn repeated_kills_of_one_daemon_affect_no_other_box_and_leave_nothing() {
         // The sweep of what earlier lives left comes with the first box of this one.
         if is_looked_at(round) {
             says(&mortal.client, "young", "true").await;
-            engine_has_only_boxes_of(engine, &[&steady, &mortal], &[SEEDS]).await;
-            let now = [same(engine, &box_of_steady), same(engine, SEEDS)];
+            engine_has_only_boxes_of(engine, &[&steady, &mortal], &[OTHER]).await;
+            let now = [same(engine, &box_of_steady), same(engine, OTHER)];
             assert_eq!(now, before, "in round {round}");
             let count = count(&steady).await;
             assert!(count > counted, "{count} after {counted} in round {round}");
@@ -149,9 +150,9 @@ async fn repeated_kills_of_one_daemon_affect_no_other_box_and_leave_nothing() {
     assert!(left.is_empty(), "directories were left: {left:?}");
 
     assert_eq!(kept(&steady, "steady").await, ProcessStatus::Running);
-    assert_eq!([same(engine, &box_of_steady), same(engine, SEEDS)], before);
+    assert_eq!([same(engine, &box_of_steady), same(engine, OTHER)], before);
     steady.stop().await;
-    engine_has_only_boxes_of(engine, &[], &[SEEDS]).await;
+    engine_has_only_boxes_of(engine, &[], &[OTHER]).await;
 }
 
 fn entries_of_boxes(directory: &tempfile::TempDir) -> Vec<std::path::PathBuf> {
