@@ -111,6 +111,8 @@ async fn send_frames(
                     None => continue,
                 }
             }
+            // Before the output, which may always be ready: without pings a client that only reads would time out.
+            _ = pings.tick() => Message::Ping(Bytes::new()),
             output = program.next_output() => match output {
                 OutputFrame::Frame(frame) => {
                     sink.send(frame).await.ok()?;
@@ -124,7 +126,6 @@ async fn send_frames(
                     return Some(reason);
                 }
             },
-            _ = pings.tick() => Message::Ping(Bytes::new()),
         };
         sink.send(message).await.ok()?;
     }

@@ -267,3 +267,18 @@ async fn a_client_that_does_not_answer_pings_is_detached() {
     next.send(Message::text("still here")).await.expect("sent");
     assert_eq!(next_text(&mut next).await.as_deref(), Some("still here"));
 }
+
+#[tokio::test]
+async fn a_client_that_only_reads_continuous_output_stays_attached() {
+    let every = std::num::NonZeroU64::new(2).expect("not zero");
+    let api = Api::start_with(|config| config.http.ping_sec = every).await;
+    api.post("/v1/sessions/r", &json!({})).await;
+    let line = "x".repeat(1_000);
+    api.post(BASE, &json!({"command": "yes", "args": [line]}))
+        .await;
+    let mut socket = api.socket(RELAY).await;
+    let end = tokio::time::Instant::now() + Duration::from_secs(6);
+    while tokio::time::Instant::now() < end {
+        assert_eq!(next_text(&mut socket).await.as_ref(), Some(&line));
+    }
+}
