@@ -137,6 +137,20 @@ impl SkillStore {
         self.write_entry(dir, path, &text)
     }
 
+    /// Renames an unpacked package, unless it has this name.
+    pub(crate) fn set_name(
+        &self,
+        dir: BorrowedFd<'_>,
+        path: &Path,
+        name: &str,
+    ) -> Result<(), SkillError> {
+        let unpacked = loading::load(dir, entry_of(dir, path)?, path, self.limits())?;
+        if unpacked.skill.name == name {
+            return Ok(());
+        }
+        self.rename_entry(dir, path, name, &NewSkill::default())
+    }
+
     fn write_entry(&self, dir: BorrowedFd<'_>, path: &Path, text: &str) -> Result<(), SkillError> {
         check_text(text, self.limits())?;
         atomic::write(dir, Path::new(ENTRY_FILES[0]), text.as_bytes())

@@ -11,9 +11,7 @@ use crate::front_matter::Document;
 use crate::loading::discovery::{ENTRY_FILES, SCAN_DEPTH};
 use crate::package_path::normalised;
 use crate::store::{Root, SkillStore};
-use crate::{
-    NewSkill, Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, loading, naming,
-};
+use crate::{Oversize, PlannedSkill, Skill, SkillError, ZipRequest, ZipSelection, loading, naming};
 
 impl SkillStore {
     /// Lists the skills of an archive and their target directories. Writes nothing.
@@ -37,7 +35,7 @@ impl SkillStore {
         let mut archive = Archive::open(bytes, self.limits())?;
         let plans = self.plan(&archive, request)?;
         let chosen = choose(plans, selection)?;
-        self.install(&mut archive, &chosen)
+        self.install(&mut archive, &chosen, None)
     }
 
     /// Installs the selected skills, all or none. Refuses names that are in use, and names each directory after the
@@ -61,7 +59,6 @@ impl SkillStore {
             let candidates = paths.collect::<Vec<_>>().join(", ");
             return Err(SkillError::ChooseSourcePaths { candidates });
         }
-        // Checked before unpacking: a name that is refused later would leave the package with its old name.
         let name = name.map(naming::checked_name).transpose()?;
         let mut names = BTreeSet::new();
         for plan in &mut chosen {
@@ -78,25 +75,15 @@ impl SkillStore {
                 plan.target = naming::target_name(&stem, "", &request.target_suffix)?;
             }
         }
-        let installed = self.install(&mut archive, &chosen)?;
-        match (name, installed.as_slice()) {
-            (Some(name), [skill]) if skill.name != name => {
-                let renamed = self.create(&NewSkill {
-                    name: name.to_owned(),
-                    // Used as it is.
-                    package_root: Some(skill.package_root.clone()),
-                    ..NewSkill::default()
-                })?;
-                Ok(vec![renamed])
-            }
-            _ => Ok(installed),
-        }
+        self.install(&mut archive, &chosen, name)
     }
 
+    /// `name` replaces the names of the skills.
     fn install(
         &self,
         archive: &mut Archive<'_>,
         chosen: &[Plan],
+        name: Option<&str>,
     ) -> Result<Vec<Skill>, SkillError> {
         let root = self.make_root()?;
         check_targets(&root, chosen)?;
@@ -105,6 +92,10 @@ impl SkillStore {
         for plan in chosen {
             let dir = staging.make(Path::new(&plan.target)).map_err(failed)?;
             unpack(archive, &plan.inside, dir.as_fd())?;
+            if let Some(name) = name {
+                // Before the package is in the store, which must not keep it if it cannot be renamed.
+                self.set_name(dir.as_fd(), &root.path.join(&plan.target), name)?;
+            }
         }
         // One flush for all files, so that they are not empty after a power failure.
         rustix::fs::syncfs(staging.dir()).map_err(|error| failed(error.into()))?;

@@ -161,6 +161,15 @@ async fn a_skill_can_be_installed_under_another_name() {
 }
 
 #[tokio::test]
+async fn a_skill_that_cannot_be_renamed_is_not_installed() {
+    let api = Api::start().await;
+    let body = archive(&[("SKILL.md", "---\n{name: pdf}\n---\n\nDo it.\n")]);
+    let refusal = install(&api, "name=other", body).await;
+    refused(&refusal, 400, "validation_error");
+    assert!(names(&api).await.is_empty());
+}
+
+#[tokio::test]
 async fn what_is_exported_can_be_installed_elsewhere() {
     let api = with_skill("pdf").await;
     let bytes: Vec<u8> = (0..=255).collect();
