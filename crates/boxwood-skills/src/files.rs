@@ -7,6 +7,7 @@ use std::collections::BinaryHeap;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use boxwood_api::SkillFile;
@@ -309,7 +310,9 @@ fn write_through_link(
             _ => return Err(failed(error)),
         },
     };
-    if !file.metadata().map_err(failed)?.is_file() {
+    let metadata = file.metadata().map_err(failed)?;
+    // Another name of the file may be outside of the package.
+    if !metadata.is_file() || metadata.nlink() > 1 {
         return Err(not_regular());
     }
     file.set_len(0)

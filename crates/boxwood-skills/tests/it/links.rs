@@ -111,6 +111,21 @@ fn a_link_that_stays_inside_is_followed() {
 }
 
 #[test]
+fn a_file_with_two_names_is_not_written_through_a_link() {
+    let fixture = with_skill();
+    let secret = fixture.outside().join("secret.txt");
+    let before = fs::read(&secret).expect("read");
+    fs::hard_link(&secret, fixture.root().join("one/other-name")).expect("linked");
+    link(&fixture, "other-name", "one/link");
+    let error = fixture
+        .store
+        .write("one", "link", b"x")
+        .expect_err("written");
+    assert!(matches!(error, SkillError::FileNotRegular(_)), "{error:?}");
+    assert_eq!(fs::read(&secret).expect("read"), before);
+}
+
+#[test]
 fn an_entry_file_that_leads_out_is_no_skill() {
     let fixture = with_skill();
     fs::create_dir(fixture.root().join("two")).expect("directory");
