@@ -30,7 +30,7 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    pub fn new(agent: Agent, largest_body: usize) -> Self {
+    pub fn new(agent: Agent, max_body_bytes: usize) -> Self {
         let activity = SessionActivity::default();
         let sessions = Arc::new(Sessions::new(activity.clone()));
         let server = ToolServer::new(agent, Home::PerMcpSession, activity);
@@ -38,7 +38,7 @@ impl HttpServer {
             .disable_allowed_hosts()
             .disable_allowed_origins()
             .with_json_response(true)
-            .with_max_request_body_bytes(largest_body);
+            .with_max_request_body_bytes(max_body_bytes);
         let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
         Self { service }
     }

@@ -16,35 +16,35 @@ use http_body_util::{BodyExt, StreamBody};
 use tokio::time::timeout;
 
 /// The event stream starts after this time. Client errors, which need their own status, are detected long before.
-const SILENT_FOR: Duration = Duration::from_secs(10);
+const STREAM_AFTER: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const EVENT_STREAM: &str = "text/event-stream";
 
 /// A response of the SDK.
-type Whole = Response<BoxBody<Bytes, Infallible>>;
+type ServiceResponse = Response<BoxBody<Bytes, Infallible>>;
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// The response itself if it is ready soon. Dropping the result cancels it.
-pub(crate) async fn answer(mut answering: BoxFuture<'static, Whole>) -> Answer {
-    match timeout(SILENT_FOR, &mut answering).await {
+pub(crate) async fn answer(mut answering: BoxFuture<'static, ServiceResponse>) -> Answer {
+    match timeout(STREAM_AFTER, &mut answering).await {
         Ok(answer) => answer.map(BodyExt::boxed_unsync),
         Err(_) => as_event_stream(answering),
     }
 }
 
-enum Stage {
-    Answering(BoxFuture<'static, Whole>),
+enum StreamState {
+    Waiting(BoxFuture<'static, ServiceResponse>),
     /// The response is already an event stream.
-    Events(BoxBody<Bytes, Infallible>),
-    Over,
+    Forwarding(BoxBody<Bytes, Infallible>),
+    Ended,
 }
 
-fn as_event_stream(answering: BoxFuture<'static, Whole>) -> Answer {
-    let pieces = stream::unfold(Stage::Answering(answering), |stage| async move {
-        let (bytes, stage) = next(stage).await?;
-        Some((Ok(Frame::data(bytes)), stage))
+fn as_event_stream(answering: BoxFuture<'static, ServiceResponse>) -> Answer {
+    let frames = stream::unfold(StreamState::Waiting(answering), |state| async move {
+        let (bytes, state) = next(state).await?;
+        Some((Ok(Frame::data(bytes)), state))
     });
-    let mut response = Response::new(StreamBody::new(pieces).boxed_unsync());
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -52,38 +52,41 @@ fn as_event_stream(answering: BoxFuture<'static, Whole>) -> Answer {
     response
 }
 
-async fn next(mut stage: Stage) -> Option<(Bytes, Stage)> {
+async fn next(mut state: StreamState) -> Option<(Bytes, StreamState)> {
     loop {
-        stage = match stage {
-            Stage::Answering(mut answering) => {
+        state = match state {
+            StreamState::Waiting(mut answering) => {
                 let Ok(answer) = timeout(KEEP_ALIVE_INTERVAL, &mut answering).await else {
-                    return Some((Bytes::from_static(b":\n\n"), Stage::Answering(answering)));
+                    return Some((
+                        Bytes::from_static(b":\n\n"),
+                        StreamState::Waiting(answering),
+                    ));
                 };
                 if is_events(&answer) {
-                    Stage::Events(answer.into_body())
+                    StreamState::Forwarding(answer.into_body())
                 } else {
-                    return Some((event(answer).await, Stage::Over));
+                    return Some((event(answer).await, StreamState::Ended));
                 }
             }
-            Stage::Events(mut body) => match body.frame().await? {
+            StreamState::Forwarding(mut body) => match body.frame().await? {
                 Ok(frame) => match frame.into_data() {
-                    Ok(bytes) => return Some((bytes, Stage::Events(body))),
-                    Err(_) => Stage::Events(body),
+                    Ok(bytes) => return Some((bytes, StreamState::Forwarding(body))),
+                    Err(_) => StreamState::Forwarding(body),
                 },
                 Err(never) => match never {},
             },
-            Stage::Over => return None,
+            StreamState::Ended => return None,
         };
     }
 }
 
-fn is_events(answer: &Whole) -> bool {
+fn is_events(answer: &ServiceResponse) -> bool {
     let kind = answer.headers().get(header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(EVENT_STREAM.as_bytes()))
 }
 
 /// A one-line JSON body as one event.
-async fn event(answer: Whole) -> Bytes {
+async fn event(answer: ServiceResponse) -> Bytes {
     let json = match answer.into_body().collect().await {
         Ok(collected) => collected.to_bytes(),
         Err(never) => match never {},
@@ -98,7 +101,11 @@ mod tests {
 
     use super::*;
 
-    fn after(seconds: u64, status: StatusCode, kind: &'static str) -> BoxFuture<'static, Whole> {
+    fn after(
+        seconds: u64,
+        status: StatusCode,
+        kind: &'static str,
+    ) -> BoxFuture<'static, ServiceResponse> {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             let text = if kind == EVENT_STREAM {
@@ -137,13 +144,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_disconnect_cancels_the_response() {
-        let (held, mut gone) = tokio::sync::mpsc::channel::<()>(1);
-        let endless: BoxFuture<'static, Whole> = Box::pin(async move {
-            let _held = held;
+        let (sender, mut receiver) = tokio::sync::mpsc::channel::<()>(1);
+        let endless: BoxFuture<'static, ServiceResponse> = Box::pin(async move {
+            let _sender = sender;
             std::future::pending().await
         });
-        let begun = answer(endless).await;
-        drop(begun);
-        assert_eq!(gone.recv().await, None);
+        let response = answer(endless).await;
+        drop(response);
+        assert_eq!(receiver.recv().await, None);
     }
 }

@@ -11,70 +11,70 @@ use tokio::time::Instant;
 use crate::lock;
 
 /// Minimum interval between notifications.
-const LEAST_PAUSE: Duration = Duration::from_millis(500);
+const MIN_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval without output. Clients reset their timeout on each notification.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_LINE: usize = 200;
+const MAX_INTERVAL: Duration = Duration::from_secs(5);
+const MAX_LINE_CHARS: usize = 200;
 
 /// The latest output of a call.
 #[derive(Default)]
-pub(crate) struct Watched {
-    seen: Mutex<Seen>,
+pub(crate) struct LatestProgress {
+    latest: Mutex<LatestLine>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct LatestLine {
     line: String,
     is_new: bool,
 }
 
-impl Watched {
+impl LatestProgress {
     fn take(&self) -> Option<String> {
-        let mut seen = lock(&self.seen);
-        std::mem::take(&mut seen.is_new).then(|| seen.line.clone())
+        let mut latest = lock(&self.latest);
+        std::mem::take(&mut latest.is_new).then(|| latest.line.clone())
     }
 }
 
-impl Progress for Watched {
+impl Progress for LatestProgress {
     fn output(&self, _stream: Stream, text: &str) {
         self.step(text);
     }
 
     fn step(&self, text: &str) {
         let Some(line) = last_line(text) else { return };
-        let mut seen = lock(&self.seen);
-        seen.line = line;
-        seen.is_new = true;
+        let mut latest = lock(&self.latest);
+        latest.line = line;
+        latest.is_new = true;
     }
 }
 
 fn last_line(text: &str) -> Option<String> {
     let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
     let shown = line.chars().filter(|c| !c.is_control());
-    Some(shown.take(LONGEST_LINE).collect())
+    Some(shown.take(MAX_LINE_CHARS).collect())
 }
 
 /// Runs until it is dropped.
 pub(crate) async fn report(
-    watched: &Watched,
+    progress: &LatestProgress,
     token: Option<ProgressToken>,
     peer: &Peer<RoleServer>,
 ) {
     if let Some(token) = token {
-        send_changes(watched, token, peer).await;
+        send_changes(progress, token, peer).await;
     }
     std::future::pending::<()>().await;
 }
 
 /// Returns when the client is disconnected.
-async fn send_changes(watched: &Watched, token: ProgressToken, peer: &Peer<RoleServer>) {
+async fn send_changes(progress: &LatestProgress, token: ProgressToken, peer: &Peer<RoleServer>) {
     let started = Instant::now();
     let mut last = started;
     loop {
-        tokio::time::sleep(LEAST_PAUSE).await;
-        let message = match watched.take() {
+        tokio::time::sleep(MIN_INTERVAL).await;
+        let message = match progress.take() {
             Some(line) => line,
-            None if last.elapsed() >= LONGEST_PAUSE => {
+            None if last.elapsed() >= MAX_INTERVAL => {
                 format!("running for {} s", started.elapsed().as_secs())
             }
             None => continue,
@@ -106,10 +106,10 @@ mod tests {
 
     #[test]
     fn a_line_is_reported_once() {
-        let watched = Watched::default();
-        watched.output(Stream::Stdout, "a\n");
-        watched.output(Stream::Stderr, "b\n");
-        assert_eq!(watched.take().as_deref(), Some("b"));
-        assert_eq!(watched.take(), None);
+        let progress = LatestProgress::default();
+        progress.output(Stream::Stdout, "a\n");
+        progress.output(Stream::Stderr, "b\n");
+        assert_eq!(progress.take().as_deref(), Some("b"));
+        assert_eq!(progress.take(), None);
     }
 }

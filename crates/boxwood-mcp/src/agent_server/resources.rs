@@ -15,11 +15,11 @@ use serde_json::json;
 use super::tool_result::{refusal, refusal_facts};
 use super::{mime, uri};
 
-const PAGE: usize = 200;
+const PAGE_SIZE: usize = 200;
 /// The `glob` tool finds the others.
-const MOST_FILES: u64 = 10_000;
+const MAX_FILES: u64 = 10_000;
 /// A resource is inserted into the model's context as a whole.
-const LARGEST: u64 = 4 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
 pub(crate) async fn list(
     agent: &Agent,
@@ -34,18 +34,18 @@ pub(crate) async fn list(
     };
     let agent = &agent.now().await.map_err(|error| refused(&error))?;
     let id = session_id(agent, query)?;
-    let wish = GlobRequest {
+    let request = GlobRequest {
         pattern: "*".to_owned(),
         path: uri::WORKSPACE.to_owned(),
-        limit: Some(MOST_FILES),
+        limit: Some(MAX_FILES),
         ignored: false,
     };
-    let paths = match boxes(agent)?.glob(&id, wish).await {
+    let paths = match boxes(agent)?.glob(&id, request).await {
         Ok(found) => found.matches,
         Err(error) if error.code == ErrorCode::SessionNotFound => {
             // Report if no box can be created at all.
             match agent.tools().await.unavailable {
-                Some(why) => return Err(refused(&why.into())),
+                Some(reason) => return Err(refused(&reason.into())),
                 None => Vec::new(),
             }
         }
@@ -62,8 +62,8 @@ fn page(mut paths: Vec<String>, after: &str) -> (Vec<Resource>, Option<String>) 
     paths.retain(|path| path.as_str() > after);
     paths.sort_unstable();
     let mut resources: Vec<Resource> = paths.iter().filter_map(|path| resource(path)).collect();
-    let more = resources.len() > PAGE;
-    resources.truncate(PAGE);
+    let more = resources.len() > PAGE_SIZE;
+    resources.truncate(PAGE_SIZE);
     let last = resources.last().filter(|_| more);
     let next = last.map(|resource| resource.uri.clone());
     (resources, next)
@@ -88,10 +88,13 @@ pub(crate) async fn read(
     query: &AgentQuery,
     address: &str,
 ) -> Result<ReadResourceResult, ErrorData> {
-    let path = uri::path(address).map_err(|why| not_found(address, why))?;
+    let path = uri::path(address).map_err(|reason| not_found(address, reason))?;
     let agent = &agent.now().await.map_err(|error| refused(&error))?;
     let id = session_id(agent, query)?;
-    let bytes = match boxes(agent)?.read_bytes(&id, &path, 0, LARGEST + 1).await {
+    let bytes = match boxes(agent)?
+        .read_bytes(&id, &path, 0, MAX_FILE_BYTES + 1)
+        .await
+    {
         Ok(bytes) => bytes,
         Err(error) => {
             let absent = [ErrorCode::NotFound, ErrorCode::SessionNotFound];
@@ -102,11 +105,11 @@ pub(crate) async fn read(
             });
         }
     };
-    if bytes.len() as u64 > LARGEST {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(ErrorData::invalid_params(
             format!(
                 "the file is larger than {} MiB; read it in parts with the `read` tool",
-                LARGEST >> 20
+                MAX_FILE_BYTES >> 20
             ),
             Some(json!({ "uri": address })),
         ));
@@ -142,8 +145,8 @@ fn refused(error: &ToolError) -> ErrorData {
     ErrorData::internal_error(refusal(error), Some(refusal_facts(error)))
 }
 
-fn not_found(address: &str, why: &str) -> ErrorData {
-    ErrorData::resource_not_found(why.to_owned(), Some(json!({ "uri": address })))
+fn not_found(address: &str, reason: &str) -> ErrorData {
+    ErrorData::resource_not_found(reason.to_owned(), Some(json!({ "uri": address })))
 }
 
 #[cfg(test)]
@@ -169,9 +172,9 @@ mod tests {
 
     #[test]
     fn a_full_last_page_has_no_next_cursor() {
-        let paths: Vec<String> = (0..PAGE).map(|n| format!("/workspace/{n}")).collect();
+        let paths: Vec<String> = (0..PAGE_SIZE).map(|n| format!("/workspace/{n}")).collect();
         let (resources, next) = page(paths, "");
-        assert_eq!((resources.len(), next), (PAGE, None));
+        assert_eq!((resources.len(), next), (PAGE_SIZE, None));
     }
 
     #[test]

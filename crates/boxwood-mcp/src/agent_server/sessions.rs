@@ -15,21 +15,21 @@ use rmcp::transport::streamable_http_server::{SessionId, SessionManager};
 use crate::session_activity::{Kind, SessionActivity};
 
 /// Each has a task and buffers.
-pub(crate) const MOST_SESSIONS: usize = 256;
+pub(crate) const MAX_SESSIONS: usize = 256;
 /// A client that returns later has to start a new session.
-pub(crate) const LONGEST_IDLE: Duration = Duration::from_mins(30);
+pub(crate) const MAX_IDLE: Duration = Duration::from_mins(30);
 /// For clients that reconnect. All responses of this time stay in memory.
-const RESPONSES_KEPT_FOR: Duration = Duration::from_secs(10);
+const RESPONSE_TTL: Duration = Duration::from_secs(10);
 
 pub(crate) struct Sessions {
     inner: LocalSessionManager,
     activity: SessionActivity,
-    most: usize,
-    longest_idle: Duration,
+    limit: usize,
+    max_idle: Duration,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum SessionError {
     #[error("too many MCP sessions have running calls")]
     Full,
     #[error(transparent)]
@@ -41,21 +41,24 @@ impl Sessions {
         let mut inner = LocalSessionManager::default();
         // The SDK does not count running calls as activity. [`SessionActivity`] does.
         inner.session_config.keep_alive = None;
-        inner.session_config.completed_cache_ttl = RESPONSES_KEPT_FOR;
+        inner.session_config.completed_cache_ttl = RESPONSE_TTL;
         Self {
             inner,
             activity,
-            most: MOST_SESSIONS,
-            longest_idle: LONGEST_IDLE,
+            limit: MAX_SESSIONS,
+            max_idle: MAX_IDLE,
         }
     }
 
-    async fn make_room(&self) -> Result<(), Refused> {
-        for id in self.activity.idle(self.longest_idle) {
+    async fn make_room(&self) -> Result<(), SessionError> {
+        for id in self.activity.idle(self.max_idle) {
             self.close_session(&id).await?;
         }
-        if self.activity.is_full(self.most) {
-            let id = self.activity.least_active(|_| true).ok_or(Refused::Full)?;
+        if self.activity.is_full(self.limit) {
+            let id = self
+                .activity
+                .least_active(|_| true)
+                .ok_or(SessionError::Full)?;
             self.close_session(&id).await?;
         }
         Ok(())
@@ -63,10 +66,10 @@ impl Sessions {
 }
 
 impl SessionManager for Sessions {
-    type Error = Refused;
+    type Error = SessionError;
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
-    async fn create_session(&self) -> Result<(SessionId, Self::Transport), Refused> {
+    async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionError> {
         self.make_room().await?;
         let (id, transport) = self.inner.create_session().await?;
         self.activity.opened(id.clone());
@@ -77,19 +80,19 @@ impl SessionManager for Sessions {
         &self,
         id: &SessionId,
         message: ClientJsonRpcMessage,
-    ) -> Result<ServerJsonRpcMessage, Refused> {
+    ) -> Result<ServerJsonRpcMessage, SessionError> {
         Ok(self.inner.initialize_session(id, message).await?)
     }
 
-    async fn has_session(&self, id: &SessionId) -> Result<bool, Refused> {
-        if self.activity.is_idle(id, self.longest_idle) {
+    async fn has_session(&self, id: &SessionId) -> Result<bool, SessionError> {
+        if self.activity.is_idle(id, self.max_idle) {
             self.close_session(id).await?;
         }
         self.activity.touch(id);
         Ok(self.inner.has_session(id).await?)
     }
 
-    async fn close_session(&self, id: &SessionId) -> Result<(), Refused> {
+    async fn close_session(&self, id: &SessionId) -> Result<(), SessionError> {
         self.activity.closed(id);
         Ok(self.inner.close_session(id).await?)
     }
@@ -98,52 +101,52 @@ impl SessionManager for Sessions {
         &self,
         id: &SessionId,
         message: ClientJsonRpcMessage,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Refused> {
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
         let stream = self.inner.create_stream(id, message).await?;
-        Ok(held(stream, self.activity.hold(id, Kind::Stream)))
+        Ok(with_guard(stream, self.activity.hold(id, Kind::Stream)))
     }
 
     async fn accept_message(
         &self,
         id: &SessionId,
         message: ClientJsonRpcMessage,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), SessionError> {
         Ok(self.inner.accept_message(id, message).await?)
     }
 
     async fn create_standalone_stream(
         &self,
         id: &SessionId,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Refused> {
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
         let stream = self.inner.create_standalone_stream(id).await?;
-        Ok(held(stream, self.activity.hold(id, Kind::Stream)))
+        Ok(with_guard(stream, self.activity.hold(id, Kind::Stream)))
     }
 
     async fn resume(
         &self,
         id: &SessionId,
         last_event_id: String,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Refused> {
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
         let stream = self.inner.resume(id, last_event_id).await?;
-        Ok(held(stream, self.activity.hold(id, Kind::Stream)))
+        Ok(with_guard(stream, self.activity.hold(id, Kind::Stream)))
     }
 }
 
 /// Marks the session as in use while the stream is read.
-fn held<S: Stream + Send + Sync + 'static>(
+fn with_guard<S: Stream + Send + Sync + 'static>(
     stream: S,
-    held: impl Send + Sync + 'static,
+    guard: impl Send + Sync + 'static,
 ) -> impl Stream<Item = S::Item> + Send + Sync + 'static {
-    stream.inspect(move |_| _ = &held)
+    stream.inspect(move |_| _ = &guard)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sessions(most: usize) -> Sessions {
+    fn sessions(limit: usize) -> Sessions {
         Sessions {
-            most,
+            limit,
             ..Sessions::new(SessionActivity::default())
         }
     }
@@ -152,11 +155,11 @@ mod tests {
     async fn an_idle_session_is_closed() {
         let sessions = sessions(8);
         let (id, _transport) = sessions.create_session().await.expect("session");
-        tokio::time::advance(LONGEST_IDLE / 2).await;
+        tokio::time::advance(MAX_IDLE / 2).await;
         assert!(sessions.has_session(&id).await.expect("answer"));
-        tokio::time::advance(LONGEST_IDLE * 2 / 3).await;
+        tokio::time::advance(MAX_IDLE * 2 / 3).await;
         assert!(sessions.has_session(&id).await.expect("answer"));
-        tokio::time::advance(LONGEST_IDLE + Duration::from_secs(1)).await;
+        tokio::time::advance(MAX_IDLE + Duration::from_secs(1)).await;
         assert!(!sessions.has_session(&id).await.expect("answer"));
     }
 
@@ -173,7 +176,7 @@ mod tests {
         let also_busy = sessions.activity.hold(&three, Kind::Call);
         assert!(matches!(
             sessions.create_session().await,
-            Err(Refused::Full)
+            Err(SessionError::Full)
         ));
         drop((busy, also_busy));
         assert!(sessions.create_session().await.is_ok());

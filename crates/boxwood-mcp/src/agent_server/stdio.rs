@@ -23,10 +23,10 @@ pub enum StdioError {
 pub async fn serve_stdio(
     agent: Agent,
     home: Home,
-    leave: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()>,
 ) -> Result<(), StdioError> {
     let (input, output) = stdio();
-    serve_lines(agent, home, input, output, leave).await
+    serve_lines(agent, home, input, output, shutdown).await
 }
 
 /// The same for arbitrary streams.
@@ -35,7 +35,7 @@ pub async fn serve_lines(
     home: Home,
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
-    leave: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()>,
 ) -> Result<(), StdioError> {
     let server = ToolServer::new(agent, home, SessionActivity::default());
     let token = CancellationToken::new();
@@ -47,10 +47,10 @@ pub async fn serve_lines(
             Err(error) => Err(StdioError::Opening(error.to_string())),
         }
     };
-    tokio::pin!(serving, leave);
+    tokio::pin!(serving, shutdown);
     tokio::select! {
         ended = &mut serving => ended,
-        () = leave => {
+        () = shutdown => {
             token.cancel();
             serving.await
         }

@@ -16,7 +16,7 @@ use rmcp::{RoleServer, ServerHandler};
 use serde_json::json;
 
 use super::conversation::{Home, mcp_session};
-use super::progress::{Watched, report};
+use super::progress::{LatestProgress, report};
 use super::resources;
 use super::tool_result::{answered, meta, refused, tool};
 use crate::session_activity::{Kind, SessionActivity};
@@ -24,7 +24,7 @@ use crate::session_activity::{Kind, SessionActivity};
 /// Key in the `_meta` of a tool list with the reason why the tools are unavailable.
 const UNAVAILABLE_META: &str = "io.boxwood/unavailable";
 /// Limit for building the instructions while a client connects.
-const LONGEST_GUIDANCE: Duration = Duration::from_secs(2);
+const GUIDANCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
 pub(crate) struct ToolServer {
@@ -50,11 +50,14 @@ impl ToolServer {
                 return text;
             }
             match self.agent.tools().await.unavailable {
-                Some(why) => format!("The sandbox is unavailable: {} ({}).", why.reason, why.fix),
+                Some(unavailable) => format!(
+                    "The sandbox is unavailable: {} ({}).",
+                    unavailable.reason, unavailable.fix
+                ),
                 None => text,
             }
         };
-        let text = tokio::time::timeout(LONGEST_GUIDANCE, guidance)
+        let text = tokio::time::timeout(GUIDANCE_TIMEOUT, guidance)
             .await
             .ok()?;
         (!text.is_empty()).then_some(text)
@@ -119,8 +122,8 @@ impl ServerHandler for ToolServer {
     ) -> Result<ListToolsResult, ErrorData> {
         let tools = self.agent.schemas().into_iter().map(tool).collect();
         let mut result = ListToolsResult::with_all_items(tools);
-        if let Some(why) = self.agent.tools().await.unavailable {
-            result.meta = Some(meta(UNAVAILABLE_META, json!(why)));
+        if let Some(unavailable) = self.agent.tools().await.unavailable {
+            result.meta = Some(meta(UNAVAILABLE_META, json!(unavailable)));
         }
         Ok(result)
     }
@@ -142,9 +145,9 @@ impl ServerHandler for ToolServer {
             query: self.home.query(&context)?,
         };
         let _in_use = mcp_session(&context).map(|id| self.activity.hold(id, Kind::Call));
-        let watched = Watched::default();
+        let progress = LatestProgress::default();
         let result = tokio::select! {
-            outcome = self.agent.call(&name, call, &watched) => match outcome {
+            outcome = self.agent.call(&name, call, &progress) => match outcome {
                 Ok(answer) => answered(answer),
                 Err(error) => refused(&error),
             },
@@ -152,7 +155,7 @@ impl ServerHandler for ToolServer {
             () = context.ct.cancelled() => {
                 return Err(ErrorData::internal_error("the call was cancelled", None));
             }
-            () = report(&watched, context.meta.get_progress_token(), &context.peer) => {
+            () = report(&progress, context.meta.get_progress_token(), &context.peer) => {
                 return Err(ErrorData::internal_error("progress ended before its call", None));
             }
         };
