@@ -6,7 +6,9 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::gateway::json::raw;
-use crate::gateway::notifications::preferences::{LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES};
+use crate::gateway::notifications::preferences::{
+    MAX_SUBSCRIPTIONS, MAX_TOTAL_URI_BYTES, MAX_URI_BYTES,
+};
 use crate::hosting::HostingError;
 use crate::wire::{BadMessage, CallError, Message, Object};
 
@@ -71,7 +73,7 @@ impl RpcError {
 
     pub(crate) fn too_many_subscriptions() -> Self {
         let text = format!(
-            "a client has at most {MOST_SUBSCRIPTIONS} subscriptions, with URIs of at most {LONGEST_URI} bytes each and {MOST_URI_BYTES} in total; unsubscribe from some"
+            "a client has at most {MAX_SUBSCRIPTIONS} subscriptions, with URIs of at most {MAX_URI_BYTES} bytes each and {MAX_TOTAL_URI_BYTES} in total; unsubscribe from some"
         );
         Self::new(INVALID_PARAMS, text)
     }

@@ -14,21 +14,24 @@ use crate::wire::Object;
 pub(crate) use crate::wire::raw;
 
 /// Parsing into `Value` can take a hundred times the size of the text. Longer text is not parsed.
-pub(crate) const READABLE: usize = 256 * 1024;
+pub(crate) const MAX_READABLE_BYTES: usize = 256 * 1024;
 
 /// Maximum number of elements of an array that is split.
-const MOST_ITEMS: usize = 100_000;
+const MAX_ITEMS: usize = 100_000;
 
-/// Elements of an array as raw text. `None` if there are more than `MOST_ITEMS`.
+/// Elements of an array as raw text. `None` if there are more than `MAX_ITEMS`.
 pub(crate) fn items(array: &RawValue) -> Option<Vec<&RawValue>> {
-    let items = first_of(array, MOST_ITEMS + 1)?;
-    (items.len() <= MOST_ITEMS).then_some(items)
+    let items = first_of(array, MAX_ITEMS + 1)?;
+    (items.len() <= MAX_ITEMS).then_some(items)
 }
 
 /// The first `most` elements of an array. `None` if the value is not an array of `T`.
-pub(crate) fn first_of<'a, T: Deserialize<'a>>(array: &'a RawValue, most: usize) -> Option<Vec<T>> {
+pub(crate) fn first_of<'a, T: Deserialize<'a>>(
+    array: &'a RawValue,
+    limit: usize,
+) -> Option<Vec<T>> {
     let first = First {
-        most,
+        limit,
         kind: PhantomData,
     };
     let mut reader = serde_json::Deserializer::from_str(array.get());
@@ -37,7 +40,7 @@ pub(crate) fn first_of<'a, T: Deserialize<'a>>(array: &'a RawValue, most: usize)
 
 /// Deserializes at most `most` elements: a short element takes much more memory than its text.
 struct First<T> {
-    most: usize,
+    limit: usize,
     kind: PhantomData<T>,
 }
 
@@ -50,7 +53,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for First<T> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
         let mut items = Vec::new();
-        while items.len() < self.most {
+        while items.len() < self.limit {
             match seq.next_element()? {
                 Some(item) => items.push(item),
                 None => return Ok(items),
@@ -81,7 +84,7 @@ pub(crate) fn digest_of(parts: &[Option<&RawValue>]) -> u64 {
 
 /// `None` if the value is too long to parse.
 pub(crate) fn readable(part: &RawValue) -> Option<Value> {
-    let text = Some(part.get()).filter(|text| text.len() <= READABLE)?;
+    let text = Some(part.get()).filter(|text| text.len() <= MAX_READABLE_BYTES)?;
     serde_json::from_str(text).ok()
 }
 
@@ -108,8 +111,8 @@ mod tests {
         let zeros = |count: usize| raw(&vec![0; count]);
         let count = |array: &RawValue| items(array).map(|items| items.len());
         assert_eq!(count(&zeros(0)), Some(0));
-        assert_eq!(count(&zeros(MOST_ITEMS)), Some(MOST_ITEMS));
-        assert_eq!(count(&zeros(MOST_ITEMS + 1)), None);
+        assert_eq!(count(&zeros(MAX_ITEMS)), Some(MAX_ITEMS));
+        assert_eq!(count(&zeros(MAX_ITEMS + 1)), None);
         assert_eq!(count(&raw("text")), None);
         assert_eq!(first_of::<u8>(&zeros(5), 3), Some(vec![0; 3]));
         assert_eq!(first_of::<String>(&zeros(5), 3), None);
@@ -118,7 +121,7 @@ mod tests {
     #[test]
     fn long_text_is_compared_as_it_is() {
         let long = |blank: &str| {
-            let many = vec![format!(r#"{{"":{blank}0}}"#); READABLE / 6];
+            let many = vec![format!(r#"{{"":{blank}0}}"#); MAX_READABLE_BYTES / 6];
             RawValue::from_string(format!("[{}]", many.join(","))).expect("JSON")
         };
         let (one, laid_out) = (long(""), long(" "));

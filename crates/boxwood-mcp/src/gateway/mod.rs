@@ -96,17 +96,23 @@ pub(crate) struct Inner {
 
 impl Gateway {
     pub fn new(hosting: Hosting, settings: GatewaySettings) -> Self {
-        Self::over(Arc::new(hosting), settings)
+        Self::with_registry(Arc::new(hosting), settings)
     }
 
-    pub(crate) fn over(registry: Arc<dyn ServerRegistry>, settings: GatewaySettings) -> Self {
+    pub(crate) fn with_registry(
+        registry: Arc<dyn ServerRegistry>,
+        settings: GatewaySettings,
+    ) -> Self {
         let hubs = Arc::new(Hubs::new(Arc::clone(&registry)));
         let all = Aggregate::new(Arc::clone(&registry));
         let budget = MemoryBudget::new(settings.max_unread);
-        let (most, idle) = (settings.max_sessions, settings.session_idle);
         let inner = Inner {
             interactive: InteractiveCalls::new(&budget, settings.longest_call),
-            sessions: Arc::new(SessionTable::new(most, idle, budget.clone())),
+            sessions: Arc::new(SessionTable::new(
+                settings.max_sessions,
+                settings.session_idle,
+                budget.clone(),
+            )),
             param_headers: ParamHeaderCache::default(),
             closed: CancellationToken::new(),
             settings,
@@ -128,11 +134,11 @@ impl Gateway {
         principal: Option<String>,
         request: Request<Bytes>,
     ) -> Answer {
-        let (asked, body) = HttpRequest::new(target, principal, request);
-        match asked.head.method {
-            Method::POST => streamable::post(&self.inner, asked, body).await,
-            Method::GET => streamable::get(&self.inner, &asked),
-            Method::DELETE => streamable::delete(&self.inner, &asked),
+        let (request, body) = HttpRequest::new(target, principal, request);
+        match request.head.method {
+            Method::POST => streamable::post(&self.inner, request, body).await,
+            Method::GET => streamable::get(&self.inner, &request),
+            Method::DELETE => streamable::delete(&self.inner, &request),
             _ => response::method_not_allowed("GET, POST, DELETE"),
         }
     }
@@ -144,8 +150,8 @@ impl Gateway {
         principal: Option<String>,
         request: Request<Bytes>,
     ) -> Answer {
-        let (asked, _) = HttpRequest::new(target, principal, request);
-        legacy_sse::open(&self.inner, asked).await
+        let (request, _) = HttpRequest::new(target, principal, request);
+        legacy_sse::open(&self.inner, request).await
     }
 
     /// `POST /mcp/{name}/messages` of protocol version 2024-11-05.
@@ -155,8 +161,8 @@ impl Gateway {
         principal: Option<String>,
         request: Request<Bytes>,
     ) -> Answer {
-        let (asked, body) = HttpRequest::new(target, principal, request);
-        legacy_sse::message(&self.inner, asked, &body).await
+        let (request, body) = HttpRequest::new(target, principal, request);
+        legacy_sse::message(&self.inner, request, &body).await
     }
 
     /// Ends all sessions, calls, streams and dedicated processes. New ones are refused.

@@ -83,9 +83,9 @@ pub(crate) async fn relay(
     hosted: &dyn HostedServer,
     connection: &Connection,
     request: Message,
-    how: CallOptions,
+    options: CallOptions,
 ) -> Result<Message, RpcError> {
-    let answer = connection.relay(request, how).await;
+    let answer = connection.relay(request, options).await;
     answer.map_err(|error| RpcError::call_failed(&error, hosted.name()))
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct DedicatedProcess {
     pub(crate) handshake: Arc<Handshake>,
     /// Subscribed before the handshake, so that early server requests are not lost.
     pub(crate) inbound: Inbound,
-    pub(crate) _keep: Box<dyn Send + Sync>,
+    pub(crate) _guard: Box<dyn Send + Sync>,
 }
 
 impl ServerRegistry for Hosting {
@@ -120,14 +120,14 @@ impl ServerRegistry for Hosting {
     }
 
     fn status(&self, name: &McpServerName) -> ServerStatus {
-        let Some((condition, defined_at)) = Hosting::run_state_and_update_time(self, name) else {
+        let Some((run_state, defined_at)) = Hosting::run_state_and_update_time(self, name) else {
             return ServerStatus {
                 state: ServerState::Unavailable,
                 defined_at: Timestamp::UNIX_EPOCH,
             };
         };
-        let state = match condition {
-            RunState::Connected(live) => ServerState::Connected(live.connection.id()),
+        let state = match run_state {
+            RunState::Connected(server) => ServerState::Connected(server.connection.id()),
             RunState::Stopped(StopCause::Idle) => ServerState::Idle,
             RunState::Queued | RunState::Connecting | RunState::RetryWait { .. } => {
                 ServerState::Starting
@@ -176,12 +176,12 @@ impl HostedServer for Server {
     ) -> BoxFuture<'_, Result<DedicatedProcess, HostingError>> {
         async move {
             let child = Server::own(self, initialize).await?;
-            let (connection, handshake, inbound, keep) = child.into_parts();
+            let (connection, handshake, inbound, guard) = child.into_parts();
             Ok(DedicatedProcess {
                 connection,
                 handshake,
                 inbound,
-                _keep: keep,
+                _guard: guard,
             })
         }
         .boxed()

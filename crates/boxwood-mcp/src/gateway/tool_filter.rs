@@ -70,15 +70,15 @@ mod tests {
     #[test]
     fn a_list_that_cannot_be_read_shows_no_tool() {
         let server = McpServerName::new("odd").expect("a legal name");
-        let seen = |result: &str| {
+        let filtered = |result: &str| {
             let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
             let answer = Message::parse(answer.as_bytes()).expect("a message");
-            let seen = without_filtered(&server, answer, |tool| tool == "open");
-            String::from_utf8(seen.json().to_vec()).expect("UTF-8")
+            let filtered = without_filtered(&server, answer, |tool| tool == "open");
+            String::from_utf8(filtered.json().to_vec()).expect("UTF-8")
         };
         let both = r#"[{"name":"open"},{"name":"secret"},7]"#;
         assert_eq!(
-            seen(&format!(r#"{{"tools":{both},"x":1}}"#)),
+            filtered(&format!(r#"{{"tools":{both},"x":1}}"#)),
             r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"open"}],"x":1}}"#
         );
         for odd in [
@@ -87,9 +87,9 @@ mod tests {
             format!(r#"{{"Tools":{both}}}"#),
             both.to_owned(),
         ] {
-            let seen = seen(&odd);
-            assert!(!seen.contains("secret"), "{seen}");
-            assert!(seen.contains(r#""id":1,"error""#), "{seen}");
+            let filtered = filtered(&odd);
+            assert!(!filtered.contains("secret"), "{filtered}");
+            assert!(filtered.contains(r#""id":1,"error""#), "{filtered}");
         }
     }
 }

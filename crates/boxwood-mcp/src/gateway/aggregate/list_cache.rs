@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 use crate::gateway::aggregate::lists::Kind;
 use crate::lock;
 
-const MOST_BYTES: usize = 64 << 20;
-const MOST_OF_ONE: usize = 4 << 20;
+const MAX_BYTES: usize = 64 << 20;
+const MAX_LIST_BYTES: usize = 4 << 20;
 
 /// Raw items.
 pub(crate) type List = Arc<[Box<RawValue>]>;
@@ -45,8 +45,8 @@ impl ListCache {
         let key = (server.clone(), kind);
         let mut lists = lock(&self.lists);
         lists.retain(|other, _| names.contains(&other.0) && *other != key);
-        let kept: usize = lists.values().map(|cached| cached.bytes).sum();
-        if bytes <= MOST_OF_ONE && kept + bytes <= MOST_BYTES {
+        let cached_bytes: usize = lists.values().map(|cached| cached.bytes).sum();
+        if bytes <= MAX_LIST_BYTES && cached_bytes + bytes <= MAX_BYTES {
             let cached = Cached {
                 defined_at,
                 list: Arc::clone(list),
@@ -97,7 +97,7 @@ mod tests {
             list_cache.insert(&names, &one, now, kind, &list);
         }
         assert!(list_cache.has_lists(&one, now) && !list_cache.has_lists(&one, later));
-        let long: List = [raw(&"x".repeat(MOST_OF_ONE))].into();
+        let long: List = [raw(&"x".repeat(MAX_LIST_BYTES))].into();
         list_cache.insert(&names, &one, now, Kind::Tools, &long);
         assert!(list_cache.find(&one, now, Kind::Tools).is_none());
         list_cache.insert(&names[1..], &two, now, Kind::Tools, &list);

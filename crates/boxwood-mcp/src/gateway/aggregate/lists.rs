@@ -8,9 +8,9 @@ use crate::gateway::error::{INTERNAL_ERROR, RpcError};
 use crate::gateway::json::{items, object};
 use crate::wire::{Message, Object};
 
-const MOST_PAGES: usize = 100;
-const MOST_ITEMS: usize = 5000;
-pub(crate) const MOST_BYTES: usize = 16 << 20;
+const MAX_PAGES: usize = 100;
+const MAX_ITEMS: usize = 5000;
+pub(crate) const MAX_BYTES: usize = 16 << 20;
 
 /// Kinds of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +67,7 @@ pub(crate) type Page<'a> =
     dyn Fn(Option<Box<RawValue>>) -> BoxFuture<'a, Result<Message, RpcError>> + Send + Sync + 'a;
 
 /// Returns all items. `params` are sent with every page; the cursor is added.
-pub(crate) async fn drained(
+pub(crate) async fn all_items(
     kind: Kind,
     server: &McpServerName,
     params: &Object,
@@ -76,7 +76,7 @@ pub(crate) async fn drained(
     let mut all: Vec<Box<RawValue>> = Vec::new();
     let mut bytes = 0;
     let mut cursor: Option<Box<RawValue>> = None;
-    for _ in 0..MOST_PAGES {
+    for _ in 0..MAX_PAGES {
         let mut params = params.clone();
         if let Some(cursor) = cursor.take() {
             params.set("cursor", cursor);
@@ -88,7 +88,7 @@ pub(crate) async fn drained(
         let listed = result.get(kind.key()).and_then(items).unwrap_or_default();
         for item in listed {
             bytes += item.get().len();
-            if all.len() >= MOST_ITEMS || bytes > MOST_BYTES {
+            if all.len() >= MAX_ITEMS || bytes > MAX_BYTES {
                 return Ok(all);
             }
             all.push(item.to_owned());

@@ -35,8 +35,8 @@ use crate::wire::{Message, Object};
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a list request waits for the start of an idle server.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
-const MOST_ITEMS: usize = 10_000;
-const MOST_BYTES: usize = 32 << 20;
+const MAX_ITEMS: usize = 10_000;
+const MAX_BYTES: usize = 32 << 20;
 /// `_meta` key of a list: the servers missing in it, with the reason.
 pub(crate) const UNAVAILABLE: &str = "io.boxwood/unavailable";
 
@@ -45,7 +45,7 @@ pub(crate) const INSTRUCTIONS: &str = "Several MCP servers in one. A tool or pro
 /// Calls one server, with the protocol version of the client.
 pub(crate) trait ServerCaller: Send + Sync {
     /// `params` use the server's own names. Applies the tool filter.
-    fn ask<'a>(
+    fn call<'a>(
         &'a self,
         hosted: Arc<dyn HostedServer>,
         method: &'a str,
@@ -70,50 +70,51 @@ impl Aggregate {
 
     pub(crate) async fn request(
         &self,
-        asking: &dyn ServerCaller,
+        caller: &dyn ServerCaller,
         method: &str,
         params: Option<&RawValue>,
     ) -> Result<Message, RpcError> {
         let params = params::parsed(params, "params")?;
         if let Some(kind) = Kind::of(method) {
-            return self.list(asking, kind, &params).await;
+            return self.list(caller, kind, &params).await;
         }
-        let (hosted, params) = self.routed(asking, method, params).await?;
+        let (hosted, params) = self.routed(caller, method, params).await?;
         let name = hosted.name().clone();
-        let answer = asking.ask(hosted, method, Some(params.raw())).await?;
+        let answer = caller.call(hosted, method, Some(params.raw())).await?;
         Ok(rewrite_result(&name, method, answer))
     }
 
     /// Returns the addressed server and the parameters with the server's own names.
     async fn routed(
         &self,
-        asking: &dyn ServerCaller,
+        caller: &dyn ServerCaller,
         method: &str,
         mut params: Object,
     ) -> Result<(Arc<dyn HostedServer>, Object), RpcError> {
         let meta = params::meta_alone(&params);
         let hosted = match method {
             "tools/call" => {
-                self.by_name(asking, Kind::Tools, &mut params, &meta)
+                self.by_name(caller, Kind::Tools, &mut params, &meta)
                     .await?
             }
             "prompts/get" => {
-                self.by_name(asking, Kind::Prompts, &mut params, &meta)
+                self.by_name(caller, Kind::Prompts, &mut params, &meta)
                     .await?
             }
             "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
                 self.by_uri(&mut params).await?
             }
             "completion/complete" => {
-                let of = params.get("ref").and_then(object);
-                let mut of =
-                    of.ok_or_else(|| RpcError::new(INVALID_PARAMS, "`ref` must be an object"))?;
-                let hosted = if of.get("uri").is_some() {
-                    self.by_uri(&mut of).await?
+                let reference = params.get("ref").and_then(object);
+                let mut reference = reference
+                    .ok_or_else(|| RpcError::new(INVALID_PARAMS, "`ref` must be an object"))?;
+                let hosted = if reference.get("uri").is_some() {
+                    self.by_uri(&mut reference).await?
                 } else {
-                    self.by_name(asking, Kind::Prompts, &mut of, &meta).await?
+                    self.by_name(caller, Kind::Prompts, &mut reference, &meta)
+                        .await?
                 };
-                params.set("ref", of.raw());
+                params.set("ref", reference.raw());
                 hosted
             }
             _ => return Err(RpcError::method_not_found(method)),
@@ -125,7 +126,7 @@ impl Aggregate {
     /// requested for that: modern servers require it.
     async fn by_name(
         &self,
-        asking: &dyn ServerCaller,
+        caller: &dyn ServerCaller,
         kind: Kind,
         params: &mut Object,
         meta: &Object,
@@ -149,7 +150,7 @@ impl Aggregate {
             params.set("name", raw(original));
             return Ok(hosted);
         }
-        let listed = whole(asking, &hosted, kind, meta).await?;
+        let listed = full_list(caller, &hosted, kind, meta).await?;
         let originals = listed.iter().filter_map(|item| object(item)?.text("name"));
         let original = originals
             .into_iter()
@@ -178,7 +179,7 @@ impl Aggregate {
     /// Merges the lists of all servers.
     async fn list(
         &self,
-        asking: &dyn ServerCaller,
+        caller: &dyn ServerCaller,
         kind: Kind,
         params: &Object,
     ) -> Result<Message, RpcError> {
@@ -192,7 +193,7 @@ impl Aggregate {
         let names = self.registry.names();
         let lists = names
             .iter()
-            .map(|name| self.listed(asking, kind, params, &names, name));
+            .map(|name| self.listed(caller, kind, params, &names, name));
         let lists = join_all(lists).await;
         Ok(merged(kind, names.iter().zip(lists)))
     }
@@ -200,7 +201,7 @@ impl Aggregate {
     /// The list of one server, or why it is missing.
     async fn listed(
         &self,
-        asking: &dyn ServerCaller,
+        caller: &dyn ServerCaller,
         kind: Kind,
         params: &Object,
         names: &[McpServerName],
@@ -222,7 +223,7 @@ impl Aggregate {
             },
         };
         let list: List = if hosted.handshake().has(kind.capability()) {
-            match timeout(LIST_TIMEOUT, whole(asking, &hosted, kind, params)).await {
+            match timeout(LIST_TIMEOUT, full_list(caller, &hosted, kind, params)).await {
                 Ok(Ok(items)) => items.into(),
                 // Many servers with resources do not implement templates.
                 Ok(Err(_)) if kind == Kind::Templates => List::default(),
@@ -243,14 +244,14 @@ impl Aggregate {
 }
 
 /// All pages of a list.
-async fn whole(
-    asking: &dyn ServerCaller,
+async fn full_list(
+    caller: &dyn ServerCaller,
     hosted: &Arc<dyn HostedServer>,
     kind: Kind,
     params: &Object,
 ) -> Result<Vec<Box<RawValue>>, RpcError> {
-    let page = |params| asking.ask(Arc::clone(hosted), kind.method(), params);
-    lists::drained(kind, hosted.name(), params, &page).await
+    let page = |params| caller.call(Arc::clone(hosted), kind.method(), params);
+    lists::all_items(kind, hosted.name(), params, &page).await
 }
 
 type Listed<'a> = (&'a McpServerName, Result<List, String>);
@@ -264,8 +265,9 @@ fn merged<'a>(kind: Kind, lists: impl Iterator<Item = Listed<'a>>) -> Message {
     for (server, list) in lists {
         let list = match list {
             Ok(list) => list,
-            Err(why) => {
-                unavailable.push(json!({ "server": server.as_str(), "message": shortened(&why) }));
+            Err(message) => {
+                unavailable
+                    .push(json!({ "server": server.as_str(), "message": shortened(&message) }));
                 continue;
             }
         };
@@ -274,9 +276,9 @@ fn merged<'a>(kind: Kind, lists: impl Iterator<Item = Listed<'a>>) -> Message {
                 continue;
             };
             bytes += item.get().len();
-            if all.len() >= MOST_ITEMS || bytes > MOST_BYTES {
-                let why = "the aggregate list is full; use the server's own endpoint";
-                unavailable.push(json!({ "server": server.as_str(), "message": why }));
+            if all.len() >= MAX_ITEMS || bytes > MAX_BYTES {
+                let message = "the aggregate list is full; use the server's own endpoint";
+                unavailable.push(json!({ "server": server.as_str(), "message": message }));
                 break;
             }
             // Skip duplicate names.
@@ -320,7 +322,7 @@ mod tests {
 
     #[test]
     fn lists_are_merged_and_missing_servers_are_reported() {
-        let (one, two, gone) = (named("one"), named("two"), named("zzz"));
+        let (one, two, failed) = (named("one"), named("two"), named("zzz"));
         let tools = |names: &[&str]| -> List {
             names
                 .iter()
@@ -330,7 +332,7 @@ mod tests {
         let lists = [
             (&one, Ok(tools(&["a", "a"]))),
             (&two, Ok(tools(&["a"]))),
-            (&gone, Err("it is gone".to_owned())),
+            (&failed, Err("it is gone".to_owned())),
         ];
         assert_eq!(
             value(&merged(Kind::Tools, lists.into_iter())),

@@ -10,8 +10,8 @@ use boxwood_api::McpServerName;
 use sha2::{Digest, Sha256};
 
 const SEPARATOR: &str = "__";
-const LONGEST: usize = 64;
-const LONGEST_SERVER: usize = 32;
+const MAX_NAME_BYTES: usize = 64;
+const MAX_SERVER_BYTES: usize = 32;
 const DIGITS: usize = 12;
 const SCHEME: &str = "mcp://";
 
@@ -28,7 +28,7 @@ pub(crate) fn original(rest: &str) -> Option<&str> {
 /// The aggregate name of `original` on `server`.
 pub(crate) fn aggregate_name(server: &McpServerName, original: &str) -> String {
     let server = server_part(server);
-    let room = LONGEST - SEPARATOR.len() - server.len();
+    let room = MAX_NAME_BYTES - SEPARATOR.len() - server.len();
     let is_plain = !original.is_empty()
         && original.len() <= room
         && original.bytes().all(is_legal)
@@ -36,14 +36,14 @@ pub(crate) fn aggregate_name(server: &McpServerName, original: &str) -> String {
     if is_plain {
         return format!("{server}{SEPARATOR}{original}");
     }
-    let kept = slug(original, room - 2 - DIGITS);
-    format!("{server}{SEPARATOR}{kept}_x{}", digest(original))
+    let prefix = slug(original, room - 2 - DIGITS);
+    format!("{server}{SEPARATOR}{prefix}_x{}", digest(original))
 }
 
 /// The part of aggregate names for this server.
 pub(crate) fn server_part(server: &McpServerName) -> String {
     let name = server.as_str();
-    let is_plain = name.len() <= LONGEST_SERVER
+    let is_plain = name.len() <= MAX_SERVER_BYTES
         && name.bytes().all(is_legal)
         && !name.contains(SEPARATOR)
         && !name.ends_with('_')
@@ -51,8 +51,8 @@ pub(crate) fn server_part(server: &McpServerName) -> String {
     if is_plain {
         return name.to_owned();
     }
-    let kept = slug(name, LONGEST_SERVER - 2 - DIGITS).replace('_', "-");
-    format!("{kept}-x{}", digest(name))
+    let prefix = slug(name, MAX_SERVER_BYTES - 2 - DIGITS).replace('_', "-");
+    format!("{prefix}-x{}", digest(name))
 }
 
 fn is_legal(byte: u8) -> bool {
@@ -60,7 +60,7 @@ fn is_legal(byte: u8) -> bool {
 }
 
 /// Keeps the readable part of the name.
-fn slug(text: &str, longest: usize) -> String {
+fn slug(text: &str, max_chars: usize) -> String {
     let legal = |c: char| {
         if c.is_ascii() && is_legal(c as u8) {
             c
@@ -68,7 +68,7 @@ fn slug(text: &str, longest: usize) -> String {
             '-'
         }
     };
-    text.chars().take(longest).map(legal).collect()
+    text.chars().take(max_chars).map(legal).collect()
 }
 
 fn digest(text: &str) -> String {
@@ -78,11 +78,11 @@ fn digest(text: &str) -> String {
         .fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
-fn ends_in_digest(text: &str, mark: &str) -> bool {
-    let at = text.len().checked_sub(DIGITS + mark.len());
+fn ends_in_digest(text: &str, prefix: &str) -> bool {
+    let at = text.len().checked_sub(DIGITS + prefix.len());
     let tail = at.and_then(|at| text.get(at..));
     let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    tail.and_then(|tail| tail.strip_prefix(mark))
+    tail.and_then(|tail| tail.strip_prefix(prefix))
         .is_some_and(|sum| sum.bytes().all(hex))
 }
 

@@ -32,11 +32,11 @@ pub(crate) fn rewrite_result(server: &McpServerName, method: &str, answer: Messa
     };
     let rewritten = match method {
         "resources/read" => rewritten(result, "contents", |part| with_uri(server, part, "uri")),
-        "tools/call" => rewritten(result, "content", |part| outward_content(server, part)),
+        "tools/call" => rewritten(result, "content", |part| rewrite_content(server, part)),
         "prompts/get" => rewritten(result, "messages", |message| {
             let content = message.get("content").and_then(object);
             let content = content.and_then(|mut content| {
-                outward_content(server, &mut content).then(|| content.raw())
+                rewrite_content(server, &mut content).then(|| content.raw())
             });
             content.is_some_and(|content| {
                 message.set("content", content);
@@ -81,7 +81,7 @@ fn rewritten(
     })
 }
 
-fn outward_content(server: &McpServerName, content: &mut Object) -> bool {
+fn rewrite_content(server: &McpServerName, content: &mut Object) -> bool {
     match content.text("type").as_deref() {
         Some("resource_link") => with_uri(server, content, "uri"),
         Some("resource") => {
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn resource_notifications_are_rewritten() {
         let server = named("memo");
-        let said = br#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"x":1.50,"uri":"memo://a"},"y":2}"#;
-        let said = Message::parse(said).expect("a message");
-        let shown = rewrite_notification(&server, &said).json();
+        let notification = br#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"x":1.50,"uri":"memo://a"},"y":2}"#;
+        let notification = Message::parse(notification).expect("a message");
+        let shown = rewrite_notification(&server, &notification).json();
         assert_eq!(
             String::from_utf8_lossy(&shown),
             r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"x":1.50,"uri":"mcp://memo/memo://a"},"y":2}"#

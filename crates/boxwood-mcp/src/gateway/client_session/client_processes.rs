@@ -32,9 +32,9 @@ use crate::wire::{
 /// Timeout of one request that sets a log level or a subscription.
 const PREFERENCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Concurrent subscription requests to one process.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 /// The first call on a new process waits this long for the log level and the subscriptions.
-const PREFERENCES_TIMEOUT: Duration = Duration::from_secs(10);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct ClientProcesses {
     session: Weak<ClientSession>,
@@ -60,7 +60,7 @@ pub(crate) struct ClientProcess {
     pub(crate) connection: Connection,
     pub(crate) handshake: Arc<Handshake>,
     _reading: AbortOnDropHandle<()>,
-    _keep: Box<dyn Send + Sync>,
+    _guard: Box<dyn Send + Sync>,
 }
 
 impl ClientProcesses {
@@ -104,7 +104,7 @@ impl ClientProcesses {
         let setting = tokio::spawn(set_all(Arc::downgrade(&process), preferences, server));
         drop(starting);
         // On a timeout, the call is made without them.
-        let _ = timeout(PREFERENCES_TIMEOUT, setting).await;
+        let _ = timeout(SETUP_TIMEOUT, setting).await;
         Ok(process)
     }
 
@@ -113,7 +113,7 @@ impl ClientProcesses {
             connection,
             handshake,
             inbound,
-            _keep: keep,
+            _guard: guard,
         } = hosted.start_dedicated(self.initialize.clone()).await?;
         let reader = ProcessReader {
             session: Weak::clone(&self.session),
@@ -125,7 +125,7 @@ impl ClientProcesses {
             connection,
             handshake,
             _reading: AbortOnDropHandle::new(tokio::spawn(reader.run(inbound))),
-            _keep: keep,
+            _guard: guard,
         })
     }
 
@@ -182,8 +182,8 @@ async fn set_all(
 ) {
     let mut sent = Preferences::default();
     while let Some(process) = process.upgrade() {
-        let wanted = lock(&preferences).clone();
-        let mut changes = wanted.changes_since(&sent);
+        let current = lock(&preferences).clone();
+        let mut changes = current.changes_since(&sent);
         if changes.is_empty() {
             return;
         }
@@ -193,9 +193,11 @@ async fn set_all(
             set(process, &level, server).await;
         }
         let subscribing = stream::iter(changes)
-            .for_each_concurrent(AT_ONCE, async |change| set(process, &change, server).await);
+            .for_each_concurrent(MAX_CONCURRENT_REQUESTS, async |change| {
+                set(process, &change, server).await
+            });
         subscribing.await;
-        sent = wanted;
+        sent = current;
     }
 }
 
@@ -204,9 +206,9 @@ async fn set(process: &ClientProcess, preference: &Preference, server: Option<&M
     if let Some(own) = preference.of_server(server)
         && (!is_log_level || process.handshake.has("logging"))
     {
-        let how = CallOptions::with_timeout(PREFERENCE_TIMEOUT);
+        let options = CallOptions::with_timeout(PREFERENCE_TIMEOUT);
         // Errors are ignored: the same request succeeded before, on this process or on the shared one.
-        let _ = own.send(&process.connection, how).await;
+        let _ = own.send(&process.connection, options).await;
     }
 }
 
@@ -238,9 +240,9 @@ impl ProcessReader {
                 Ok(()) = streams.changed() => {
                     self.connection.set_listening(*streams.borrow_and_update() > 0);
                 }
-                heard = inbound.next() => match (heard, self.session.upgrade()) {
+                event = inbound.next() => match (event, self.session.upgrade()) {
                     (InboundEvent::Message(message), Some(session)) => {
-                        self.take(&session, &message).await;
+                        self.handle(&session, &message).await;
                     }
                     (InboundEvent::Lagged(_), Some(_)) => {}
                     (InboundEvent::Closed, Some(session)) => {
@@ -253,14 +255,14 @@ impl ProcessReader {
         }
     }
 
-    async fn take(&self, session: &ClientSession, message: &Message) {
+    async fn handle(&self, session: &ClientSession, message: &Message) {
         if message.kind() == Kind::Request {
             let Some(id) = message.id().map(ToOwned::to_owned) else {
                 return;
             };
             let connection = self.connection.clone();
             let responder = Responder { connection, id };
-            if let Err(responder) = session.ask(message, responder) {
+            if let Err(responder) = session.send_request(message, responder) {
                 responder.refuse(TOO_MANY_REQUESTS).await;
             }
         } else if message.method() == Some(CANCELLED) {
@@ -271,7 +273,7 @@ impl ProcessReader {
             for id in taken {
                 let mut params = message.params().and_then(object).unwrap_or_default();
                 params.set("requestId", id);
-                session.tell(&message.clone().with_params(Some(params.raw())));
+                session.send_notification(&message.clone().with_params(Some(params.raw())));
             }
         } else {
             self.notify(session, message);
@@ -280,7 +282,7 @@ impl ProcessReader {
 
     fn notify(&self, session: &ClientSession, message: &Message) {
         let Some(server) = &self.server else {
-            session.tell(message);
+            session.send_notification(message);
             return;
         };
         let message = rewrite_notification(server, message);
@@ -296,7 +298,7 @@ impl ProcessReader {
             _ => false,
         };
         if is_wanted {
-            session.tell(&message);
+            session.send_notification(&message);
         }
     }
 }
@@ -304,6 +306,6 @@ impl ProcessReader {
 /// Cancels the open requests of a process that ended.
 fn cancel_requests(session: &ClientSession, ended: &Connection) {
     for id in session.pending.take_of(ended, None) {
-        session.tell(&cancellation(id));
+        session.send_notification(&cancellation(id));
     }
 }

@@ -17,7 +17,7 @@ use crate::protocol_versions::{self, ACCEPTS_REQUESTS, NEWEST_LEGACY, translate}
 use crate::wire::{Message, Object, Protocol};
 
 /// Maximum size of the parameters. They are kept for the whole session.
-const LONGEST_INITIALIZE: usize = 64 * 1024;
+const MAX_INITIALIZE_BYTES: usize = 64 * 1024;
 
 /// Returns the server's response with all its fields.
 pub(crate) async fn initialize(
@@ -31,8 +31,8 @@ pub(crate) async fn initialize(
     }
     let bad = |text: &str| RpcError::new(INVALID_PARAMS, text);
     let params = params.ok_or_else(|| bad("`initialize` requires `params`"))?;
-    if params.get().len() > LONGEST_INITIALIZE {
-        let text = format!("`params` of `initialize` exceed {LONGEST_INITIALIZE} bytes");
+    if params.get().len() > MAX_INITIALIZE_BYTES {
+        let text = format!("`params` of `initialize` exceed {MAX_INITIALIZE_BYTES} bytes");
         return Err(bad(&text));
     }
     let fields =
@@ -110,8 +110,8 @@ fn negotiated(handshake: &RawValue, requested: &str) -> Result<(Box<RawValue>, S
             format!("invalid handshake result of the server: {error}"),
         )
     })?;
-    let spoken = result.text("protocolVersion").unwrap_or_default();
-    let version = protocol_versions::negotiated(requested, &spoken);
+    let server_version = result.text("protocolVersion").unwrap_or_default();
+    let version = protocol_versions::negotiated(requested, &server_version);
     result.set("protocolVersion", raw(&version));
     Ok((result.raw(), version))
 }
@@ -119,11 +119,11 @@ fn negotiated(handshake: &RawValue, requested: &str) -> Result<(Box<RawValue>, S
 fn accepts_server_requests(params: &Object) -> bool {
     let capabilities = params.get("capabilities");
     let capabilities = capabilities.and_then(|raw| Object::parse(raw.get()).ok());
-    let named = |key: &&str| {
+    let is_declared = |key: &&str| {
         let value = capabilities.as_ref().and_then(|all| all.get(key));
         value.is_some_and(|value| value.get() != "null")
     };
-    ACCEPTS_REQUESTS.iter().any(named)
+    ACCEPTS_REQUESTS.iter().any(is_declared)
 }
 
 #[cfg(test)]

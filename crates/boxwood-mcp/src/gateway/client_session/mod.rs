@@ -26,10 +26,10 @@ use crate::wire::{Message, Principal};
 use crate::{OnDrop, lock};
 
 /// Maximum number of concurrent requests of one session.
-const MOST_CALLS: usize = 128;
+const MAX_CALLS: usize = 128;
 
 /// A finished stream can be resumed for this time.
-const KEPT_FOR: Duration = Duration::from_mins(1);
+const RESUMABLE_FOR: Duration = Duration::from_mins(1);
 
 /// The stream that belongs to no request.
 pub(crate) const STANDALONE_STREAM: u64 = 0;
@@ -165,7 +165,8 @@ impl ClientSession {
 
     /// Finished streams are kept for a short time only.
     pub(crate) fn remove_old_streams(&self) {
-        let is_old = |stream: &EventStream| stream.closed_for().is_some_and(|it| it > KEPT_FOR);
+        let is_old =
+            |stream: &EventStream| stream.closed_for().is_some_and(|it| it > RESUMABLE_FOR);
         lock(&self.calls)
             .streams
             .retain(|(_, stream)| !is_old(stream));
@@ -182,10 +183,9 @@ impl ClientSession {
             let text = "request id is already in use";
             return Err(RpcError::new(INVALID_REQUEST, text));
         }
-        if calls.active.len() >= MOST_CALLS {
-            let text = format!(
-                "session has {MOST_CALLS} active requests; wait for some of them to finish"
-            );
+        if calls.active.len() >= MAX_CALLS {
+            let text =
+                format!("session has {MAX_CALLS} active requests; wait for some of them to finish");
             return Err(RpcError::new(INVALID_REQUEST, text));
         }
         let cancelled = self.ended.child_token();
@@ -211,28 +211,32 @@ impl ClientSession {
     }
 
     /// The stream of the newest request: messages of the server during a call most likely belong to it.
-    fn current(&self) -> EventStream {
+    fn current_stream(&self) -> EventStream {
         let calls = lock(&self.calls);
         let mut streams = calls.active.iter().rev().map(|call| &call.event_stream);
-        let open = streams.find(|stream| stream.takes_events() && !stream.is_abandoned());
+        let open = streams.find(|stream| stream.accepts_events() && !stream.is_abandoned());
         open.unwrap_or(&self.standalone_stream).clone()
     }
 
     /// Sends a notification of the server.
-    pub(crate) fn tell(&self, message: &Message) {
+    pub(crate) fn send_notification(&self, message: &Message) {
         let method = message.method().unwrap_or_default();
         let stream = if is_list_change(method) || method == RESOURCE_UPDATED {
             self.standalone_stream.clone()
         } else {
-            self.current()
+            self.current_stream()
         };
         stream.push(EventKind::Notification, message.json());
     }
 
     /// Sends a request of a server under a new id. Returns the responder if the client has too many open
     /// requests.
-    pub(crate) fn ask(&self, request: &Message, responder: Responder) -> Result<(), Responder> {
-        let stream = self.current();
+    pub(crate) fn send_request(
+        &self,
+        request: &Message,
+        responder: Responder,
+    ) -> Result<(), Responder> {
+        let stream = self.current_stream();
         if stream.is_backlogged() {
             return Err(responder);
         }

@@ -13,9 +13,9 @@ use crate::lock;
 use crate::wire::{Connection, Message};
 
 /// Maximum number of open requests of all servers.
-const MOST: usize = 64;
+const MAX_REQUESTS: usize = 64;
 /// Maximum number of open requests of one process.
-const MOST_OF_ONE: usize = 32;
+const MAX_REQUESTS_PER_PROCESS: usize = 32;
 
 pub(crate) const CANCELLED: &str = "notifications/cancelled";
 pub(crate) const TOO_MANY_REQUESTS: &str = "client has too many pending requests";
@@ -27,7 +27,7 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    fn is_of(&self, process: &Connection) -> bool {
+    fn belongs_to(&self, process: &Connection) -> bool {
         self.connection.id() == process.id()
     }
 
@@ -58,9 +58,9 @@ impl PendingRequests {
     /// Returns the id for the client, or the responder if there are too many open requests.
     pub(crate) fn add(&self, responder: Responder) -> Result<Box<RawValue>, Responder> {
         let mut state = lock(&self.state);
-        let of_same = |other: &&Responder| other.is_of(&responder.connection);
-        let is_full = state.open.len() >= MOST;
-        if is_full || state.open.values().filter(of_same).count() >= MOST_OF_ONE {
+        let of_same = |other: &&Responder| other.belongs_to(&responder.connection);
+        let is_full = state.open.len() >= MAX_REQUESTS;
+        if is_full || state.open.values().filter(of_same).count() >= MAX_REQUESTS_PER_PROCESS {
             return Err(responder);
         }
         state.last += 1;
@@ -86,8 +86,8 @@ impl PendingRequests {
     ) -> Vec<Box<RawValue>> {
         let mut state = lock(&self.state);
         let taken = state.open.extract_if(|_, responder| {
-            let is_meant = only.is_none_or(|only| only.get() == responder.id.get());
-            responder.is_of(process) && is_meant
+            let has_id = only.is_none_or(|only| only.get() == responder.id.get());
+            responder.belongs_to(process) && has_id
         });
         let ids = taken.map(|(id, _)| RawValue::from_string(id.into()).unwrap_or_default());
         ids.collect()

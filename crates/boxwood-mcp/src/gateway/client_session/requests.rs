@@ -30,7 +30,7 @@ use crate::session_activity::Kind as Use;
 use crate::wire::{CallError, CallOptions, Kind, Message, Protocol, is_notification};
 
 /// Queue of progress notifications of one call.
-const PROGRESS: usize = 64;
+const PROGRESS_QUEUE: usize = 64;
 
 /// A process that was silent for this long has missed several pings.
 const HUNG_AFTER: Duration = Duration::from_mins(2);
@@ -94,7 +94,7 @@ fn spawn(
     stream: EventStream,
     closing: Option<CloseOnDrop>,
 ) {
-    let held = inner.sessions.hold(session, Use::Call);
+    let guard = inner.sessions.hold(session, Use::Call);
     let inner = Arc::clone(inner);
     let session = Arc::clone(session);
     tokio::spawn(async move {
@@ -116,7 +116,7 @@ fn spawn(
             stream.answer(&answer);
         }
         drop(closing);
-        drop(held);
+        drop(guard);
         // After a failed `initialize` the client does not know the session id.
         let is_uninitialized =
             session.initialized().is_none() && session.transport == Transport::StreamableHttp;
@@ -203,19 +203,19 @@ async fn call_with_progress(
     request: Message,
     stream: &EventStream,
 ) -> Result<Message, RpcError> {
-    let stream = if stream.takes_events() {
+    let stream = if stream.accepts_events() {
         stream
     } else {
         &session.standalone_stream
     };
-    let (progress, mut received) = mpsc::channel(PROGRESS);
-    let how = CallOptions {
+    let (progress, mut received) = mpsc::channel(PROGRESS_QUEUE);
+    let options = CallOptions {
         timeout: Some(inner.settings.longest_call),
         progress: Some(progress),
         principal: session.principal(),
         ..CallOptions::default()
     };
-    let calling = call(inner, session, initialized, request, how);
+    let calling = call(inner, session, initialized, request, options);
     tokio::pin!(calling);
     let answer = loop {
         tokio::select! {
@@ -237,7 +237,7 @@ async fn call(
     session: &Arc<ClientSession>,
     initialized: &Initialized,
     request: Message,
-    how: CallOptions,
+    options: CallOptions,
 ) -> Result<Message, RpcError> {
     let processes = initialized.processes.as_ref();
     match &session.target {
@@ -248,13 +248,13 @@ async fn call(
             }
             // The request is not kept during the call: its bytes count against a limit, and a call may take
             // an hour.
-            call_server(processes, &hosted, request, how).await
+            call_server(processes, &hosted, request, options).await
         }
         Target::All => {
             let caller = AggregateCaller {
                 processes,
                 request: &request,
-                how,
+                options,
             };
             let method = request.method().unwrap_or_default();
             inner.all.request(&caller, method, request.params()).await
@@ -267,14 +267,18 @@ pub(crate) async fn call_server(
     processes: Option<&ClientProcesses>,
     hosted: &Arc<dyn HostedServer>,
     request: Message,
-    how: CallOptions,
+    options: CallOptions,
 ) -> Result<Message, RpcError> {
     let method = request.method().unwrap_or_default().to_owned();
     tool_filter::check_call(hosted.as_ref(), &method, request.params())?;
     let answer = match (hosted.handshake().protocol, processes) {
-        (Protocol::Modern, _) => call_modern(hosted.as_ref(), request, how).await?,
-        (Protocol::Legacy, Some(processes)) => dedicated(processes, hosted, request, how).await?,
-        (Protocol::Legacy, None) => relay(hosted.as_ref(), &hosted.main(), request, how).await?,
+        (Protocol::Modern, _) => call_modern(hosted.as_ref(), request, options).await?,
+        (Protocol::Legacy, Some(processes)) => {
+            call_dedicated(processes, hosted, request, options).await?
+        }
+        (Protocol::Legacy, None) => {
+            relay(hosted.as_ref(), &hosted.main(), request, options).await?
+        }
     };
     Ok(tool_filter::filter_list(hosted.as_ref(), &method, answer))
 }
@@ -283,7 +287,7 @@ pub(crate) async fn call_server(
 async fn call_modern(
     hosted: &dyn HostedServer,
     request: Message,
-    how: CallOptions,
+    options: CallOptions,
 ) -> Result<Message, RpcError> {
     // Modern servers do not have these methods.
     if matches!(request.method(), Some("ping" | "logging/setLevel")) {
@@ -294,7 +298,7 @@ async fn call_modern(
         RpcError::new(INVALID_PARAMS, text)
     })?;
     let request = request.with_params(Some(params.raw()));
-    let answer = relay(hosted, &hosted.main(), request, how).await?;
+    let answer = relay(hosted, &hosted.main(), request, options).await?;
     if translate::requires_input(&answer) {
         let text = "the server requires client input, which it can only request from clients of protocol version 2026-07-28";
         return Err(RpcError::new(INTERNAL_ERROR, text));
@@ -302,11 +306,11 @@ async fn call_modern(
     Ok(answer)
 }
 
-async fn dedicated(
+async fn call_dedicated(
     processes: &ClientProcesses,
     hosted: &Arc<dyn HostedServer>,
     request: Message,
-    how: CallOptions,
+    options: CallOptions,
 ) -> Result<Message, RpcError> {
     let needs_process = request.method().is_some_and(|method| {
         let is_preference = matches!(
@@ -319,11 +323,11 @@ async fn dedicated(
         Ok(process) => process,
         // The shared process serves the call; server requests are refused.
         Err(HostingError::Full { .. }) if !needs_process => {
-            return relay(hosted.as_ref(), &hosted.main(), request, how).await;
+            return relay(hosted.as_ref(), &hosted.main(), request, options).await;
         }
         Err(error) => return Err(error.into()),
     };
-    let answer = process.connection.relay(request, how).await;
+    let answer = process.connection.relay(request, options).await;
     if matches!(answer, Err(CallError::TimedOut { .. }))
         && process.connection.since_last_message() >= HUNG_AFTER
     {
@@ -337,26 +341,26 @@ async fn dedicated(
 struct AggregateCaller<'a> {
     processes: Option<&'a ClientProcesses>,
     request: &'a Message,
-    how: CallOptions,
+    options: CallOptions,
 }
 
 impl ServerCaller for AggregateCaller<'_> {
-    fn ask<'a>(
+    fn call<'a>(
         &'a self,
         hosted: Arc<dyn HostedServer>,
         method: &'a str,
         params: Option<Box<RawValue>>,
     ) -> BoxFuture<'a, Result<Message, RpcError>> {
-        let how = CallOptions {
+        let options = CallOptions {
             // Listing all servers must not keep idle servers running.
             is_internal: ListKind::of(method).is_some(),
-            ..self.how.clone()
+            ..self.options.clone()
         };
         Box::pin(async move {
             let request = self.request.with_call(method, params);
             // The lists of all servers come from the shared processes.
             let processes = self.processes.filter(|_| translate::may_need_input(method));
-            call_server(processes, &hosted, request, how).await
+            call_server(processes, &hosted, request, options).await
         })
     }
 }

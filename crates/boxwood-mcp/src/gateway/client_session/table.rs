@@ -13,11 +13,11 @@ use crate::session_activity::{Kind, SessionActivity};
 use crate::wire::Principal;
 use crate::{OnDrop, lock};
 
-const SWEEP: Duration = Duration::from_secs(30);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(crate) struct SessionTable {
-    most: usize,
-    longest_idle: Duration,
+    max_sessions: usize,
+    max_idle: Duration,
     activity: SessionActivity,
     sessions: Mutex<Sessions>,
     budget: MemoryBudget,
@@ -31,10 +31,10 @@ struct Sessions {
 }
 
 impl SessionTable {
-    pub(crate) fn new(most: usize, longest_idle: Duration, budget: MemoryBudget) -> Self {
+    pub(crate) fn new(max_sessions: usize, max_idle: Duration, budget: MemoryBudget) -> Self {
         Self {
-            most: most.max(1),
-            longest_idle,
+            max_sessions: max_sessions.max(1),
+            max_idle,
             activity: SessionActivity::default(),
             sessions: Mutex::default(),
             budget,
@@ -73,7 +73,7 @@ impl SessionTable {
         target: &Target,
         principal: Option<&str>,
     ) -> Option<Arc<ClientSession>> {
-        if self.activity.is_idle(id, self.longest_idle) {
+        if self.activity.is_idle(id, self.max_idle) {
             self.end(id);
             return None;
         }
@@ -119,8 +119,9 @@ impl SessionTable {
         }
         let count = |of: &Principal| counts.get(of).copied().unwrap_or_default();
         let own = count(principal);
-        let has_its_share = principal.is_some() && own >= (self.most - self.most / 4).max(1);
-        if !has_its_share && sessions.by_id.len() < self.most {
+        let has_its_share =
+            principal.is_some() && own >= (self.max_sessions - self.max_sessions / 4).max(1);
+        if !has_its_share && sessions.by_id.len() < self.max_sessions {
             return Some(());
         }
         let least = self.activity.least_active(|id| {
@@ -128,22 +129,22 @@ impl SessionTable {
             owner.is_some_and(|it| it == *principal || (!has_its_share && count(&it) > own))
         })?;
         self.activity.closed(&least);
-        if let Some(gone) = sessions.by_id.remove(&least) {
-            gone.end();
+        if let Some(session) = sessions.by_id.remove(&least) {
+            session.end();
         }
         Some(())
     }
 
     pub(crate) fn end(&self, id: &str) {
         self.activity.closed(id);
-        let gone = lock(&self.sessions).by_id.remove(id);
-        if let Some(session) = gone {
+        let session = lock(&self.sessions).by_id.remove(id);
+        if let Some(session) = session {
             session.end();
         }
     }
 
     fn end_idle(&self) {
-        for id in self.activity.idle(self.longest_idle) {
+        for id in self.activity.idle(self.max_idle) {
             self.end(&id);
         }
     }
@@ -158,7 +159,7 @@ pub(crate) fn random_id() -> Option<String> {
 
 async fn sweep(table: Weak<SessionTable>) {
     loop {
-        tokio::time::sleep(SWEEP).await;
+        tokio::time::sleep(SWEEP_INTERVAL).await;
         let Some(table) = table.upgrade() else {
             return;
         };
@@ -173,9 +174,13 @@ async fn sweep(table: Weak<SessionTable>) {
 mod tests {
     use super::*;
 
-    fn table(most: usize) -> Arc<SessionTable> {
+    fn table(max_sessions: usize) -> Arc<SessionTable> {
         let budget = MemoryBudget::new(1 << 20);
-        Arc::new(SessionTable::new(most, Duration::from_mins(30), budget))
+        Arc::new(SessionTable::new(
+            max_sessions,
+            Duration::from_mins(30),
+            budget,
+        ))
     }
 
     fn open(table: &Arc<SessionTable>, principal: &str) -> Option<Arc<ClientSession>> {
@@ -186,7 +191,7 @@ mod tests {
         )
     }
 
-    fn is_there(table: &SessionTable, session: &ClientSession) -> bool {
+    fn is_open(table: &SessionTable, session: &ClientSession) -> bool {
         let principal = session.principal();
         let found = table.find(&session.id, &Target::All, principal.as_deref());
         found.is_some()
@@ -199,12 +204,12 @@ mod tests {
         for _ in 0..100 {
             open(&table, "bob").expect("a session");
         }
-        assert!(is_there(&table, &ann));
+        assert!(is_open(&table, &ann));
         assert_eq!(table.count(), 7, "three quarters of them are bob's");
         for _ in 0..3 {
             assert!(open(&table, "carol").is_some(), "there is room for others");
         }
-        assert!(is_there(&table, &ann) && table.count() == 8);
+        assert!(is_open(&table, &ann) && table.count() == 8);
     }
 
     #[tokio::test]
@@ -212,9 +217,9 @@ mod tests {
         let table = table(8);
         let ann = open(&table, "ann").expect("a session");
         let busy: Vec<_> = (0..6).filter_map(|_| open(&table, "bob")).collect();
-        let _held: Vec<_> = busy.iter().map(|it| table.hold(it, Kind::Call)).collect();
+        let _guards: Vec<_> = busy.iter().map(|it| table.hold(it, Kind::Call)).collect();
         assert!(open(&table, "bob").is_none());
-        assert!(is_there(&table, &ann));
+        assert!(is_open(&table, &ann));
         assert!(open(&table, "carol").is_some());
     }
 

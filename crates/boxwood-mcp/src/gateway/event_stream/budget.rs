@@ -14,20 +14,20 @@ use crate::wire::{Message, Principal};
 
 /// Responses up to this size are always accepted, because an error would be as long. They count, so that a
 /// client with too many of them can be refused.
-const SMALL: usize = 4 * 1024;
+const MAX_SMALL_RESPONSE_BYTES: usize = 4 * 1024;
 /// Maximum size of a notification.
 pub(crate) const MAX_NOTIFICATION_BYTES: usize = 1 << 20;
 
 /// Maximum bytes of read events that all streams keep for clients that resume a stream.
-const MOST_REPLAYED: usize = 64 * 1024 * 1024;
+const MAX_REPLAYED_BYTES: usize = 64 * 1024 * 1024;
 /// Memory of a kept event besides its message.
 const EVENT_OVERHEAD: usize = 256;
 
 /// The bytes that are buffered for all clients. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct MemoryBudget {
-    most: usize,
-    held: Arc<Mutex<HashMap<Principal, usize>>>,
+    max_bytes: usize,
+    used: Arc<Mutex<HashMap<Principal, usize>>>,
     /// One permit per byte of an event that was read.
     replayed: Arc<Semaphore>,
 }
@@ -60,11 +60,11 @@ struct Reservation {
 }
 
 impl MemoryBudget {
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(max_bytes: usize) -> Self {
         Self {
-            most,
-            held: Arc::default(),
-            replayed: Arc::new(Semaphore::new(MOST_REPLAYED)),
+            max_bytes,
+            used: Arc::default(),
+            replayed: Arc::new(Semaphore::new(MAX_REPLAYED_BYTES)),
         }
     }
 
@@ -77,15 +77,18 @@ impl MemoryBudget {
 
     /// Returns the bytes of all clients and of this one. What a client holds beyond its half does not count
     /// for the others.
-    fn taken(&self, held: &HashMap<Principal, usize>, principal: &Principal) -> (usize, usize) {
-        let all = held.values().map(|own| *own.min(&(self.most / 2))).sum();
-        let own = held.get(principal).copied().unwrap_or_default();
+    fn usage(&self, used: &HashMap<Principal, usize>, principal: &Principal) -> (usize, usize) {
+        let all = used
+            .values()
+            .map(|own| *own.min(&(self.max_bytes / 2)))
+            .sum();
+        let own = used.get(principal).copied().unwrap_or_default();
         (all, own)
     }
 
     #[cfg(test)]
     pub(crate) fn unread(&self) -> usize {
-        lock(&self.held).values().sum()
+        lock(&self.used).values().sum()
     }
 }
 
@@ -98,8 +101,8 @@ impl ClientBudget {
     }
 
     /// `None` if the budget of this client or of all clients is exhausted.
-    pub(crate) fn keep(&self, json: Bytes) -> Option<BufferedMessage> {
-        self.reserve_within(self.budget.most, json)
+    pub(crate) fn reserve(&self, json: Bytes) -> Option<BufferedMessage> {
+        self.reserve_within(self.budget.max_bytes, json)
     }
 
     /// Notifications may use half of the budget; the rest is for requests and responses.
@@ -107,27 +110,27 @@ impl ClientBudget {
         if json.len() > MAX_NOTIFICATION_BYTES {
             return None;
         }
-        self.reserve_within(self.budget.most / 2, json)
+        self.reserve_within(self.budget.max_bytes / 2, json)
     }
 
     /// Returns true if only small responses are accepted.
     pub(crate) fn is_exhausted(&self) -> bool {
-        let (all, own) = self.budget.taken(&lock(&self.budget.held), &self.principal);
-        all >= self.budget.most || own >= self.budget.most / 2
+        let (all, own) = self.budget.usage(&lock(&self.budget.used), &self.principal);
+        all >= self.budget.max_bytes || own >= self.budget.max_bytes / 2
     }
 
-    /// One client may use half of `most`.
-    fn reserve_within(&self, most: usize, json: Bytes) -> Option<BufferedMessage> {
+    /// One client may use half of `max_bytes`.
+    fn reserve_within(&self, max_bytes: usize, json: Bytes) -> Option<BufferedMessage> {
         let bytes = json.len();
-        let mut held = lock(&self.budget.held);
-        let (all, own) = self.budget.taken(&held, &self.principal);
-        let fits = all + bytes <= most && own + bytes <= most / 2;
-        fits.then(|| self.count(&mut held, json))
+        let mut used = lock(&self.budget.used);
+        let (all, own) = self.budget.usage(&used, &self.principal);
+        let fits = all + bytes <= max_bytes && own + bytes <= max_bytes / 2;
+        fits.then(|| self.count(&mut used, json))
     }
 
     /// Counts the bytes without a check of the limits.
-    fn count(&self, held: &mut HashMap<Principal, usize>, json: Bytes) -> BufferedMessage {
-        *held.entry(self.principal.clone()).or_default() += json.len();
+    fn count(&self, used: &mut HashMap<Principal, usize>, json: Bytes) -> BufferedMessage {
+        *used.entry(self.principal.clone()).or_default() += json.len();
         let reservation = Reservation {
             client_budget: self.clone(),
             bytes: json.len(),
@@ -141,17 +144,17 @@ impl ClientBudget {
     /// Returns the response, or a short error if it does not fit.
     pub(crate) fn reserve_response(&self, answer: &Message) -> BufferedMessage {
         let json = answer.json();
-        if let Some(kept) = self.keep(json.clone()) {
-            return kept;
+        if let Some(message) = self.reserve(json.clone()) {
+            return message;
         }
-        if json.len() <= SMALL {
-            return self.count(&mut lock(&self.budget.held), json);
+        if json.len() <= MAX_SMALL_RESPONSE_BYTES {
+            return self.count(&mut lock(&self.budget.used), json);
         }
         let text =
             "too many unread responses; read the responses to earlier requests and try again";
         let error = RpcError::new(INTERNAL_ERROR, text);
         let json = error.message(answer.id()).json();
-        self.count(&mut lock(&self.budget.held), json)
+        self.count(&mut lock(&self.budget.used), json)
     }
 }
 
@@ -185,11 +188,11 @@ pub(crate) fn reserved<T: Send + 'static>(bytes: Bytes, reservation: T) -> Bytes
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut held = lock(&self.client_budget.budget.held);
-        if let Some(own) = held.get_mut(&self.client_budget.principal) {
+        let mut used = lock(&self.client_budget.budget.used);
+        if let Some(own) = used.get_mut(&self.client_budget.principal) {
             *own = own.saturating_sub(self.bytes);
             if *own == 0 {
-                held.remove(&self.client_budget.principal);
+                used.remove(&self.client_budget.principal);
             }
         }
     }
@@ -208,15 +211,15 @@ mod tests {
         let budget = MemoryBudget::new(100);
         let ann = budget.of(Some("ann".into()));
         let bob = budget.of(Some("bob".into()));
-        let first = ann.keep(text(50)).expect("room");
-        assert!(ann.keep(text(1)).is_none(), "half of it is enough");
-        let _second = bob.keep(text(50)).expect("room for others");
-        assert!(budget.of(None).keep(text(1)).is_none(), "it is full");
+        let first = ann.reserve(text(50)).expect("room");
+        assert!(ann.reserve(text(1)).is_none(), "half of it is enough");
+        let _second = bob.reserve(text(50)).expect("room for others");
+        assert!(budget.of(None).reserve(text(1)).is_none(), "it is full");
         let copy = first.clone();
         drop(first);
-        assert!(ann.keep(text(1)).is_none());
+        assert!(ann.reserve(text(1)).is_none());
         drop(copy);
-        assert!(ann.keep(text(50)).is_some());
+        assert!(ann.reserve(text(50)).is_some());
     }
 
     #[test]
@@ -229,10 +232,10 @@ mod tests {
         assert!(!ann.is_exhausted());
         let mut unread: Vec<_> = (0..100).map(|_| ann.reserve_response(&answer)).collect();
         assert!(ann.is_exhausted() && !bob.is_exhausted());
-        assert!(bob.keep(text(500)).is_some(), "he has his half");
+        assert!(bob.reserve(text(500)).is_some(), "he has his half");
         unread.truncate(1);
         assert!(!ann.is_exhausted(), "she has read them");
-        assert!(ann.keep(text(300)).is_some());
+        assert!(ann.reserve(text(300)).is_some());
     }
 
     #[test]
@@ -244,7 +247,7 @@ mod tests {
             String::from_utf8_lossy(&client_budget.reserve_response(&answer).json).into_owned()
         };
         assert!(answer(10).contains("xxx"));
-        let refused = answer(SMALL);
+        let refused = answer(MAX_SMALL_RESPONSE_BYTES);
         assert!(refused.contains("\"id\":7") && refused.contains("read the responses"));
     }
 }

@@ -18,11 +18,11 @@ use crate::lock;
 use crate::wire::Message;
 
 /// Limits of one stream, read and unread events together.
-const MOST_EVENTS: usize = 256;
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+const MAX_EVENTS: usize = 256;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Limits of unread requests and responses.
 const MAX_BACKLOG_BYTES: usize = 32 * 1024 * 1024;
-const MOST_UNREAD: usize = 512;
+const MAX_UNREAD: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
@@ -113,7 +113,7 @@ impl EventStream {
         }
     }
 
-    pub(crate) fn takes_events(&self) -> bool {
+    pub(crate) fn accepts_events(&self) -> bool {
         self.inner.mode != Mode::ResponseOnly
     }
 
@@ -126,7 +126,7 @@ impl EventStream {
         let client_budget = &self.inner.client_budget;
         let message = match kind {
             EventKind::Notification => client_budget.reserve_notification(json),
-            EventKind::Request | EventKind::Response => client_budget.keep(json),
+            EventKind::Request | EventKind::Response => client_budget.reserve(json),
         };
         message.is_some_and(|message| self.put(kind, message))
     }
@@ -175,9 +175,7 @@ impl EventStream {
     /// The reader is far behind with requests and responses, or the client's budget is exhausted.
     pub(crate) fn is_backlogged(&self) -> bool {
         let (unread, bytes) = self.state().unread();
-        unread >= MOST_UNREAD
-            || bytes > MAX_BACKLOG_BYTES
-            || self.inner.client_budget.is_exhausted()
+        unread >= MAX_UNREAD || bytes > MAX_BACKLOG_BYTES || self.inner.client_budget.is_exhausted()
     }
 
     /// The reader is gone, or the client left before it started to read.
@@ -245,8 +243,8 @@ impl EventStream {
 
 impl State {
     fn remove(&mut self, index: usize) {
-        if let Some(gone) = self.events.remove(index) {
-            self.bytes -= gone.message.json.len();
+        if let Some(event) = self.events.remove(index) {
+            self.bytes -= event.message.json.len();
         }
     }
 
@@ -266,7 +264,7 @@ impl State {
 
     /// Drops read events and notifications until the limits are met. The newest event always stays.
     fn drop_excess(&mut self) {
-        while self.events.len() > MOST_EVENTS || self.bytes > MOST_BYTES {
+        while self.events.len() > MAX_EVENTS || self.bytes > MAX_BYTES {
             let end = self.events.len().saturating_sub(1);
             let read = self.read;
             let may_drop =

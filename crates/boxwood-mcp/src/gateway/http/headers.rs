@@ -13,8 +13,8 @@ pub(crate) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 const METHOD: &str = "mcp-method";
 const NAME: &str = "mcp-name";
 
-const ENCODED_FROM: &str = "=?base64?";
-const ENCODED_TO: &str = "?=";
+const ENCODED_PREFIX: &str = "=?base64?";
+const ENCODED_SUFFIX: &str = "?=";
 
 /// The value of a header that may occur only once.
 pub(crate) fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, RpcError> {
@@ -29,7 +29,7 @@ pub(crate) fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'
     }
     let text = value.to_str().map_err(|_| {
         RpcError::header_mismatch(format!(
-            "the header `{name}` has characters that no header may have; send it as {ENCODED_FROM}…{ENCODED_TO}"
+            "the header `{name}` has characters that no header may have; send it as {ENCODED_PREFIX}…{ENCODED_SUFFIX}"
         ))
     })?;
     Ok(Some(text.trim_matches([' ', '\t'])))
@@ -37,8 +37,8 @@ pub(crate) fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'
 
 /// Decodes a header value. `None` if it is marked as base64 and is not.
 pub(crate) fn decoded(value: &str) -> Option<String> {
-    let inner = value.strip_prefix(ENCODED_FROM);
-    match inner.and_then(|inner| inner.strip_suffix(ENCODED_TO)) {
+    let inner = value.strip_prefix(ENCODED_PREFIX);
+    match inner.and_then(|inner| inner.strip_suffix(ENCODED_SUFFIX)) {
         None => Some(value.to_owned()),
         Some(inner) => String::from_utf8(BASE64_STANDARD.decode(inner).ok()?).ok(),
     }
@@ -66,14 +66,14 @@ pub(crate) fn check(headers: &HeaderMap, method: &str, params: &Object) -> Resul
             "header `Mcp-Name` is missing for `{method}`"
         )));
     };
-    let said = decoded(value)
+    let decoded_name = decoded(value)
         .ok_or_else(|| RpcError::header_mismatch("header `Mcp-Name` is not valid base64"))?;
-    if said == expected {
+    if decoded_name == expected {
         Ok(())
     } else {
         Err(RpcError::header_mismatch(format!(
             "header `Mcp-Name: {}` does not match the request body",
-            shortened(&said)
+            shortened(&decoded_name)
         )))
     }
 }
@@ -100,12 +100,12 @@ pub(crate) mod tests {
     pub(crate) fn encoded(value: &str) -> String {
         let is_safe = value.bytes().all(|byte| (0x20..0x7f).contains(&byte))
             && value.trim_matches([' ', '\t']) == value
-            && !(value.starts_with(ENCODED_FROM) && value.ends_with(ENCODED_TO));
+            && !(value.starts_with(ENCODED_PREFIX) && value.ends_with(ENCODED_SUFFIX));
         if is_safe {
             return value.to_owned();
         }
         format!(
-            "{ENCODED_FROM}{}{ENCODED_TO}",
+            "{ENCODED_PREFIX}{}{ENCODED_SUFFIX}",
             BASE64_STANDARD.encode(value)
         )
     }
@@ -136,7 +136,7 @@ pub(crate) mod tests {
 
         #[test]
         fn values_that_look_encoded_are_encoded_again(inner in "[A-Za-z0-9+/=]{0,20}") {
-            let value = format!("{ENCODED_FROM}{inner}{ENCODED_TO}");
+            let value = format!("{ENCODED_PREFIX}{inner}{ENCODED_SUFFIX}");
             prop_assert_eq!(decoded(&encoded(&value)), Some(value));
         }
     }

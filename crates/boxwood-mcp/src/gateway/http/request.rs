@@ -28,12 +28,12 @@ impl HttpRequest {
         request: Request<Bytes>,
     ) -> (Self, Bytes) {
         let (head, body) = request.into_parts();
-        let asked = Self {
+        let request = Self {
             target,
             principal: principal.map(Into::into),
             head,
         };
-        (asked, body)
+        (request, body)
     }
 
     pub(crate) fn header(&self, name: &HeaderName) -> Option<&str> {

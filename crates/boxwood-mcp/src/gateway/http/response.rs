@@ -13,7 +13,7 @@ pub(crate) const JSON: &str = "application/json";
 
 /// The code that the SDKs use.
 const SESSION_NOT_FOUND: i64 = -32001;
-const TOO_MUCH: i64 = -32000;
+const TOO_MANY_SESSIONS: i64 = -32000;
 
 pub(crate) fn bodiless(status: StatusCode) -> Answer {
     let mut response = Response::new(Full::default().boxed_unsync());
@@ -43,8 +43,8 @@ pub(crate) fn refuse(status: StatusCode, text: &str) -> Answer {
     refused(&error.with_status(status), None)
 }
 
-pub(crate) fn too_large(most: usize) -> Answer {
-    let text = format!("request body exceeds {most} bytes");
+pub(crate) fn too_large(max_bytes: usize) -> Answer {
+    let text = format!("request body exceeds {max_bytes} bytes");
     refuse(StatusCode::PAYLOAD_TOO_LARGE, &text)
 }
 
@@ -66,9 +66,14 @@ pub(crate) fn no_session() -> Answer {
 }
 
 pub(crate) fn full() -> Answer {
-    let error = RpcError::new(TOO_MUCH, "too many active MCP sessions; try again later");
+    let error = RpcError::new(
+        TOO_MANY_SESSIONS,
+        "too many active MCP sessions; try again later",
+    );
     let mut answer = refused(&error.with_status(StatusCode::SERVICE_UNAVAILABLE), None);
-    let later = HeaderValue::from_static("5");
-    answer.headers_mut().insert(header::RETRY_AFTER, later);
+    let retry_after = HeaderValue::from_static("5");
+    answer
+        .headers_mut()
+        .insert(header::RETRY_AFTER, retry_after);
     answer
 }

@@ -24,7 +24,7 @@ const RETRY_MS: u32 = 1000;
 /// A comment, which clients ignore.
 pub(crate) const ALIVE: &[u8] = b": alive\n\n";
 /// Longer messages are not copied into one buffer with their event.
-const LARGEST_COPY: usize = 64 * 1024;
+const MAX_COPIED_BYTES: usize = 64 * 1024;
 
 /// An event of a session, as in `Last-Event-ID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,13 +54,13 @@ fn number(text: &str) -> Option<u64> {
     if all_digits { text.parse().ok() } else { None }
 }
 
-/// A stream of a session that can be resumed: events have ids. `held` is dropped with the body.
+/// A stream of a session that can be resumed: events have ids. `guard` is dropped with the body.
 pub(crate) fn resumable<H: Send + 'static>(
     session: &ClientSession,
     stream: u64,
     reader: Reader,
     keep_alive: Duration,
-    held: H,
+    guard: H,
 ) -> Answer {
     let mut first = BytesMut::new();
     if session.version().is_some_and(protocol_versions::is_primed) {
@@ -68,7 +68,7 @@ pub(crate) fn resumable<H: Send + 'static>(
         EventId { stream, event }.write(&mut first);
         first.put_slice(format!("retry: {RETRY_MS}\ndata: \n\n").as_bytes());
     }
-    respond(reader, Some(stream), first.freeze(), keep_alive, held)
+    respond(reader, Some(stream), first.freeze(), keep_alive, guard)
 }
 
 /// `stream` is set if the stream can be resumed.
@@ -77,18 +77,18 @@ pub(crate) fn respond<H: Send + 'static>(
     stream: Option<u64>,
     first: Bytes,
     keep_alive: Duration,
-    held: H,
+    guard: H,
 ) -> Answer {
-    let start = Writing {
+    let start = SseWriter {
         reader,
         stream,
         keep_alive,
         parts: VecDeque::from([first]),
-        _held: held,
+        _guard: guard,
     };
-    let frames = stream::unfold(start, |mut writing| async move {
-        let bytes = writing.next().await?;
-        Some((Ok::<_, Infallible>(Frame::data(bytes)), writing))
+    let frames = stream::unfold(start, |mut writer| async move {
+        let bytes = writer.next().await?;
+        Some((Ok::<_, Infallible>(Frame::data(bytes)), writer))
     });
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     let headers = response.headers_mut();
@@ -101,16 +101,16 @@ pub(crate) fn respond<H: Send + 'static>(
     response
 }
 
-struct Writing<H> {
+struct SseWriter<H> {
     reader: Reader,
     stream: Option<u64>,
     keep_alive: Duration,
     /// Not sent yet.
     parts: VecDeque<Bytes>,
-    _held: H,
+    _guard: H,
 }
 
-impl<H> Writing<H> {
+impl<H> SseWriter<H> {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             while let Some(part) = self.parts.pop_front() {
@@ -135,15 +135,15 @@ impl<H> Writing<H> {
 }
 
 /// One event. `head` are the lines before `data`. The message counts as unread until it is sent.
-fn parts(mut head: BytesMut, kept: BufferedMessage) -> VecDeque<Bytes> {
+fn parts(mut head: BytesMut, message: BufferedMessage) -> VecDeque<Bytes> {
     head.put_slice(b"data: ");
-    let json = kept.json.clone();
-    if json.len() <= LARGEST_COPY {
+    let json = message.json.clone();
+    if json.len() <= MAX_COPIED_BYTES {
         head.put_slice(&json);
         head.put_slice(b"\n\n");
-        return VecDeque::from([reserved(head.freeze(), kept)]);
+        return VecDeque::from([reserved(head.freeze(), message)]);
     }
-    let json = reserved(json, kept);
+    let json = reserved(json, message);
     VecDeque::from([head.freeze(), json, Bytes::from_static(b"\n\n")])
 }
 
@@ -178,18 +178,22 @@ mod tests {
             writer.push(EventKind::Response, Bytes::from_static(b"{}"));
             writer.close();
         });
-        let said = text(answer(&event_stream)).await;
+        let body = text(answer(&event_stream)).await;
         let event = "event: message\nid: 3-1\ndata: {}\n\n";
-        assert_eq!(said, format!(": alive\n\n: alive\n\n{event}"));
+        assert_eq!(body, format!(": alive\n\n: alive\n\n{event}"));
     }
 
     #[test]
     fn a_message_counts_until_its_bytes_are_sent() {
-        for bytes in [LARGEST_COPY, 3 * LARGEST_COPY] {
+        for bytes in [MAX_COPIED_BYTES, 3 * MAX_COPIED_BYTES] {
             let client_budget = MemoryBudget::new(2 * bytes).of(None);
-            let kept = client_budget.keep(Bytes::from(vec![b'1'; bytes]));
-            let mut parts = parts(BytesMut::new(), kept.expect("room"));
-            let has_room = || client_budget.keep(Bytes::from(vec![b'1'; bytes])).is_some();
+            let message = client_budget.reserve(Bytes::from(vec![b'1'; bytes]));
+            let mut parts = parts(BytesMut::new(), message.expect("room"));
+            let has_room = || {
+                client_budget
+                    .reserve(Bytes::from(vec![b'1'; bytes]))
+                    .is_some()
+            };
             let mut sent = 0;
             while sent < bytes {
                 assert!(!has_room(), "{sent} bytes are sent");
@@ -203,11 +207,11 @@ mod tests {
 
     #[test]
     fn event_ids_are_parsed_strictly() {
-        let place = EventId {
+        let id = EventId {
             stream: 12,
             event: 7,
         };
-        assert_eq!(EventId::parse("12-7"), Some(place));
+        assert_eq!(EventId::parse("12-7"), Some(id));
         for bad in [
             "",
             "12",

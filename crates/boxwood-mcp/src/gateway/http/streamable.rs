@@ -25,58 +25,58 @@ use crate::session_activity::Kind as Use;
 use crate::wire::{BodyPermit, Kind, Message};
 
 /// Without a response after this time, the SSE stream starts: proxies and clients time out otherwise.
-const SILENT_FOR: Duration = Duration::from_secs(5);
+const STREAM_AFTER: Duration = Duration::from_secs(5);
 /// The modern protocol version has neither standalone streams nor sessions.
 const ONLY_POST: &str = "this protocol version only supports POST";
 
 /// A message of a client and its response.
-pub(crate) async fn post(inner: &Arc<Inner>, asked: HttpRequest, body: Bytes) -> Answer {
+pub(crate) async fn post(inner: &Arc<Inner>, request: HttpRequest, body: Bytes) -> Answer {
     if body.len() > inner.settings.max_body {
         return response::too_large(inner.settings.max_body);
     }
-    let permit = asked.head.extensions.get::<BodyPermit>();
+    let permit = request.head.extensions.get::<BodyPermit>();
     let message = Message::parse(&body).map(|message| message.counted(permit));
     drop(body);
-    if modern::is_modern(&asked.head.headers, message.as_ref().ok()) {
-        return modern::answer(inner, asked, message).await;
+    if modern::is_modern(&request.head.headers, message.as_ref().ok()) {
+        return modern::answer(inner, request, message).await;
     }
-    let accepts = Accepts::of(&asked.head.headers);
+    let accepts = Accepts::of(&request.head.headers);
     if !accepts.json && !accepts.events {
         let text = "accept `application/json` and `text/event-stream`";
         return response::refuse(StatusCode::NOT_ACCEPTABLE, text);
     }
-    if !request::is_json(&asked.head.headers) {
+    if !request::is_json(&request.head.headers) {
         let text = "send `content-type: application/json`";
         return response::refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
     match message.and_then(Message::of_client) {
-        Ok(message) if begins_session(&message, &asked) => {
-            begin_session(inner, asked, message, accepts).await
+        Ok(message) if begins_session(&message, &request) => {
+            begin_session(inner, request, message, accepts).await
         }
-        Ok(message) => continue_session(inner, &asked, message, accepts).await,
+        Ok(message) => continue_session(inner, &request, message, accepts).await,
         Err(bad) => response::refused(&RpcError::unreadable(&bad), None),
     }
 }
 
-fn begins_session(message: &Message, asked: &HttpRequest) -> bool {
+fn begins_session(message: &Message, request: &HttpRequest) -> bool {
     message.kind() == Kind::Request
         && message.method() == Some("initialize")
-        && !asked.head.headers.contains_key(request::SESSION_ID)
+        && !request.head.headers.contains_key(request::SESSION_ID)
 }
 
 async fn begin_session(
     inner: &Arc<Inner>,
-    asked: HttpRequest,
+    request: HttpRequest,
     message: Message,
     accepts: Accepts,
 ) -> Answer {
-    if let Err(error) = check(inner, &asked.target).await {
+    if let Err(error) = check(inner, &request.target).await {
         return response::refused(&error, message.id());
     }
     let transport = Transport::StreamableHttp;
     let session = inner
         .sessions
-        .open(asked.target, asked.principal, transport);
+        .open(request.target, request.principal, transport);
     let Some(session) = session else {
         return response::full();
     };
@@ -109,11 +109,11 @@ fn is_events(answer: &Answer) -> bool {
 
 async fn continue_session(
     inner: &Arc<Inner>,
-    asked: &HttpRequest,
+    request: &HttpRequest,
     message: Message,
     accepts: Accepts,
 ) -> Answer {
-    let session = match find(inner, asked) {
+    let session = match find(inner, request) {
         Ok(session) => session,
         Err(refused) => return *refused,
     };
@@ -125,16 +125,19 @@ async fn continue_session(
 }
 
 /// Finds the session of a request, if it belongs to the client.
-pub(crate) fn find(inner: &Inner, asked: &HttpRequest) -> Result<Arc<ClientSession>, Box<Answer>> {
-    let Some(id) = asked.header(&request::SESSION_ID) else {
+pub(crate) fn find(
+    inner: &Inner,
+    request: &HttpRequest,
+) -> Result<Arc<ClientSession>, Box<Answer>> {
+    let Some(id) = request.header(&request::SESSION_ID) else {
         let text = "header `Mcp-Session-Id` is missing; send `initialize` first and use the session id of its response";
         return Err(Box::new(response::refuse(StatusCode::BAD_REQUEST, text)));
     };
-    let principal = asked.principal.as_deref();
-    let found = inner.sessions.find(id, &asked.target, principal);
+    let principal = request.principal.as_deref();
+    let found = inner.sessions.find(id, &request.target, principal);
     let found = found.filter(|session| session.transport == Transport::StreamableHttp);
     let session = found.ok_or_else(|| Box::new(response::no_session()))?;
-    let version = asked.head.headers.get(&request::PROTOCOL_VERSION);
+    let version = request.head.headers.get(&request::PROTOCOL_VERSION);
     let is_allowed = version.is_none_or(|version| {
         version.to_str().is_ok_and(|version| {
             protocol_versions::is_known(version) || session.version() == Some(version)
@@ -168,7 +171,7 @@ async fn exchange(
     let first = match accepts {
         Accepts { events: false, .. } => event_stream.first_output().await,
         Accepts { json: false, .. } => FirstOutput::Stream,
-        Accepts { .. } => timeout(SILENT_FOR, event_stream.first_output())
+        Accepts { .. } => timeout(STREAM_AFTER, event_stream.first_output())
             .await
             .unwrap_or(FirstOutput::Stream),
     };
@@ -181,25 +184,25 @@ async fn exchange(
         return response::bodiless(StatusCode::ACCEPTED);
     }
     let number = session.add_stream(&event_stream);
-    let held = inner.sessions.hold(session, Use::Stream);
+    let guard = inner.sessions.hold(session, Use::Stream);
     let (reader, keep_alive) = (event_stream.reader(Some(0)), inner.settings.keep_alive);
-    sse::resumable(session, number, reader, keep_alive, held)
+    sse::resumable(session, number, reader, keep_alive, guard)
 }
 
 /// `GET` opens or resumes a stream.
-pub(crate) fn get(inner: &Inner, asked: &HttpRequest) -> Answer {
-    if modern::is_modern(&asked.head.headers, None) {
+pub(crate) fn get(inner: &Inner, request: &HttpRequest) -> Answer {
+    if modern::is_modern(&request.head.headers, None) {
         return response::refuse(StatusCode::METHOD_NOT_ALLOWED, ONLY_POST);
     }
-    if !Accepts::of(&asked.head.headers).events {
+    if !Accepts::of(&request.head.headers).events {
         let text = "accept `text/event-stream`";
         return response::refuse(StatusCode::NOT_ACCEPTABLE, text);
     }
-    let session = match find(inner, asked) {
+    let session = match find(inner, request) {
         Ok(session) => session,
         Err(refused) => return *refused,
     };
-    let (number, reader) = match asked.header(&request::LAST_EVENT_ID) {
+    let (number, reader) = match request.header(&request::LAST_EVENT_ID) {
         None => (STANDALONE_STREAM, session.standalone_stream.reader(None)),
         Some(last) => {
             let found = EventId::parse(last).and_then(|last| {
@@ -214,20 +217,20 @@ pub(crate) fn get(inner: &Inner, asked: &HttpRequest) -> Answer {
             found
         }
     };
-    let held = (
+    let guard = (
         inner.sessions.hold(&session, Use::Stream),
         session.open_stream(),
     );
     let keep_alive = inner.settings.keep_alive;
-    sse::resumable(&session, number, reader, keep_alive, held)
+    sse::resumable(&session, number, reader, keep_alive, guard)
 }
 
 /// `DELETE` ends the session.
-pub(crate) fn delete(inner: &Inner, asked: &HttpRequest) -> Answer {
-    if modern::is_modern(&asked.head.headers, None) {
+pub(crate) fn delete(inner: &Inner, request: &HttpRequest) -> Answer {
+    if modern::is_modern(&request.head.headers, None) {
         return response::refuse(StatusCode::METHOD_NOT_ALLOWED, ONLY_POST);
     }
-    match find(inner, asked) {
+    match find(inner, request) {
         Ok(session) => {
             inner.sessions.end(&session.id);
             // The official Python client treats 202 as an error.

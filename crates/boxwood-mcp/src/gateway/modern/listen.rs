@@ -19,9 +19,9 @@ use crate::gateway::aggregate::names::split_uri;
 use crate::gateway::aggregate::rewrite::rewrite_notification;
 use crate::gateway::error::{INTERNAL_ERROR, RpcError};
 use crate::gateway::json::{first_of, object, raw};
-use crate::gateway::modern::Request;
+use crate::gateway::modern::RequestHandler;
 use crate::gateway::notifications::preferences::{
-    LONGEST_URI, MOST_SUBSCRIPTIONS, MOST_URI_BYTES, Preference,
+    MAX_SUBSCRIPTIONS, MAX_TOTAL_URI_BYTES, MAX_URI_BYTES, Preference,
 };
 use crate::gateway::notifications::subscriptions::{RESOURCE_UPDATED, list_changed};
 use crate::gateway::server_registry::{HostedServer, relay};
@@ -31,7 +31,7 @@ use crate::wire::{CallOptions, Message, Object, Protocol};
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 const QUEUE: usize = 64;
 /// Collects changes of several servers that start one after the other.
-const SETTLING: Duration = Duration::from_millis(300);
+const DEBOUNCE: Duration = Duration::from_millis(300);
 
 /// Capability of each list.
 const LISTS: [&str; 3] = ["tools", "prompts", "resources"];
@@ -50,32 +50,36 @@ pub(crate) struct ListenFilter {
 
 impl ListenFilter {
     pub(crate) fn of(params: &Object) -> Result<Self, RpcError> {
-        let wanted = params.get("notifications").and_then(object);
-        let wanted =
-            wanted.ok_or_else(|| RpcError::malformed("`notifications` must be an object"))?;
-        let is_true = |key: &str| wanted.get(key).is_some_and(|yes| yes.get() == "true");
+        let notifications = params.get("notifications").and_then(object);
+        let notifications = notifications
+            .ok_or_else(|| RpcError::malformed("`notifications` must be an object"))?;
+        let is_true = |key: &str| {
+            notifications
+                .get(key)
+                .is_some_and(|value| value.get() == "true")
+        };
         let lists = LISTS.into_iter().filter(|list| is_true(&filter_key(list)));
         let lists = lists.collect();
-        let uris = match wanted.get("resourceSubscriptions") {
+        let uris = match notifications.get("resourceSubscriptions") {
             None => Vec::new(),
-            Some(uris) => first_of::<String>(uris, MOST_SUBSCRIPTIONS + 1).ok_or_else(|| {
+            Some(uris) => first_of::<String>(uris, MAX_SUBSCRIPTIONS + 1).ok_or_else(|| {
                 RpcError::malformed("`notifications.resourceSubscriptions` must be a list of URIs")
             })?,
         };
-        if uris.len() > MOST_SUBSCRIPTIONS {
+        if uris.len() > MAX_SUBSCRIPTIONS {
             return Err(RpcError::malformed(format!(
-                "at most {MOST_SUBSCRIPTIONS} resources at once"
+                "at most {MAX_SUBSCRIPTIONS} resources at once"
             )));
         }
-        if uris.iter().map(String::len).sum::<usize>() > MOST_URI_BYTES {
+        if uris.iter().map(String::len).sum::<usize>() > MAX_TOTAL_URI_BYTES {
             return Err(RpcError::malformed(format!(
-                "the resource URIs exceed {MOST_URI_BYTES} bytes in total"
+                "the resource URIs exceed {MAX_TOTAL_URI_BYTES} bytes in total"
             )));
         }
         Ok(Self { lists, uris })
     }
 
-    fn wants(&self, message: &Message) -> bool {
+    fn matches(&self, message: &Message) -> bool {
         let Some(method) = message.method() else {
             return false;
         };
@@ -84,7 +88,7 @@ impl ListenFilter {
             || self.list_changes().any(|change| change == method)
     }
 
-    /// The methods of the wanted notifications about lists.
+    /// The methods of the requested notifications about lists.
     fn list_changes(&self) -> impl Iterator<Item = String> {
         self.lists.iter().copied().map(list_changed)
     }
@@ -109,8 +113,8 @@ impl ListenFilter {
     /// The part of the filter for one server.
     fn of_server(&self, server: &McpServerName) -> Self {
         let own = self.uris.iter().filter_map(|uri| {
-            let (of, original) = split_uri(uri)?;
-            (of == *server).then(|| original.to_owned())
+            let (owner, original) = split_uri(uri)?;
+            (owner == *server).then(|| original.to_owned())
         });
         Self {
             lists: self.lists.clone(),
@@ -126,7 +130,7 @@ fn tagged(message: &Message, id: &RawValue) -> Message {
     message.clone().with_params(Some(params.raw()))
 }
 
-fn ended(id: &RawValue) -> Message {
+fn completed(id: &RawValue) -> Message {
     let result = Object::of([("resultType", raw("complete"))]);
     let result = result.with_meta(SUBSCRIPTION, id.to_owned());
     Message::result(id.to_owned(), result.raw())
@@ -135,43 +139,43 @@ fn ended(id: &RawValue) -> Message {
 /// Tasks by server and connection id.
 type Watchers = HashMap<(McpServerName, u64), AbortOnDropHandle<()>>;
 
-impl Request {
+impl RequestHandler {
     /// For a legacy server. Runs until the client disconnects or the server is removed.
-    pub(crate) async fn through_hub(
+    pub(crate) async fn listen_through_hub(
         &self,
         hosted: &Arc<dyn HostedServer>,
-        wanted: ListenFilter,
+        filter: ListenFilter,
         notifications: &mpsc::Sender<Message>,
     ) -> Result<Message, RpcError> {
-        let id = &self.asked.id;
+        let id = &self.client_request.id;
         let name = hosted.name().clone();
-        let mut honoured = offered(wanted, hosted);
+        let mut accepted = supported(filter, hosted);
         let hub = self.inner.hubs.of(&name);
-        let (member, mut heard) = hub.listen(self.principal.clone());
-        let uris = std::mem::take(&mut honoured.uris);
-        for uri in uris.into_iter().filter(|uri| uri.len() <= LONGEST_URI) {
+        let (member, mut receiver) = hub.listen(self.principal.clone());
+        let uris = std::mem::take(&mut accepted.uris);
+        for uri in uris.into_iter().filter(|uri| uri.len() <= MAX_URI_BYTES) {
             match member.apply(Preference::Subscribe(uri.clone())).await {
-                Ok(answer) if answer.error().is_none() => honoured.uris.push(uri),
+                Ok(answer) if answer.error().is_none() => accepted.uris.push(uri),
                 Ok(_) => {}
                 // Further requests would time out as well while others wait for the lock.
                 Err(_) => break,
             }
         }
         hub.attach(&hosted.main());
-        send(notifications, honoured.acknowledged(id)).await?;
+        send(notifications, accepted.acknowledged(id)).await?;
         let mut changes = self.inner.registry.changes();
         loop {
             tokio::select! {
-                message = heard.recv() => match message {
-                    Some(message) if honoured.wants(&message) => {
+                message = receiver.recv() => match message {
+                    Some(message) if accepted.matches(&message) => {
                         send(notifications, tagged(&message, id)).await?;
                     }
                     Some(_) => {}
-                    None => return Ok(ended(id)),
+                    None => return Ok(completed(id)),
                 },
                 changed = changes.changed() => {
                     if changed.is_err() || !self.inner.registry.names().contains(&name) {
-                        return Ok(ended(id));
+                        return Ok(completed(id));
                     }
                 }
             }
@@ -179,29 +183,29 @@ impl Request {
     }
 
     /// Runs until the client disconnects.
-    pub(crate) async fn on_all(
+    pub(crate) async fn listen_to_all(
         &self,
-        wanted: ListenFilter,
+        filter: ListenFilter,
         notifications: &mpsc::Sender<Message>,
     ) -> Result<Message, RpcError> {
-        let (id, all) = (&self.asked.id, &self.inner.all);
+        let (id, all) = (&self.client_request.id, &self.inner.all);
         let names = self.inner.registry.names();
-        let mut honoured = wanted.clone();
-        honoured
+        let mut accepted = filter.clone();
+        accepted
             .uris
             .retain(|uri| split_uri(uri).is_some_and(|(server, _)| names.contains(&server)));
-        send(notifications, honoured.acknowledged(id)).await?;
+        send(notifications, accepted.acknowledged(id)).await?;
         let mut changes = self.inner.registry.changes();
         let mut list_changes = ListChanges::default();
         list_changes.update(all);
         let mut watchers = Watchers::new();
-        self.watch(&mut watchers, &wanted, notifications);
+        self.watch(&mut watchers, &filter, notifications);
         while changes.changed().await.is_ok() {
-            sleep(SETTLING).await;
+            sleep(DEBOUNCE).await;
             changes.borrow_and_update();
-            self.watch(&mut watchers, &wanted, notifications);
+            self.watch(&mut watchers, &filter, notifications);
             if list_changes.update(all) {
-                for method in wanted.list_changes() {
+                for method in filter.list_changes() {
                     send(
                         notifications,
                         tagged(&Message::notification(&method, None), id),
@@ -210,11 +214,16 @@ impl Request {
                 }
             }
         }
-        Ok(ended(id))
+        Ok(completed(id))
     }
 
     /// Starts tasks for new connections and stops those of closed ones.
-    fn watch(&self, watchers: &mut Watchers, wanted: &ListenFilter, to: &mpsc::Sender<Message>) {
+    fn watch(
+        &self,
+        watchers: &mut Watchers,
+        filter: &ListenFilter,
+        notifications: &mpsc::Sender<Message>,
+    ) {
         let names = self.inner.registry.names();
         let mut before = std::mem::take(watchers);
         for hosted in names
@@ -224,54 +233,60 @@ impl Request {
             let name = hosted.name().clone();
             let key = (name, hosted.main().id());
             let watcher = before.remove(&key).unwrap_or_else(|| {
-                let wanted = wanted.of_server(&key.0);
+                let filter = filter.of_server(&key.0);
                 // A task per server, so that a slow server or client does not block the others.
-                let watched = self.clone().watched(hosted, wanted, to.clone());
-                AbortOnDropHandle::new(tokio::spawn(watched))
+                let watching = self
+                    .clone()
+                    .watch_server(hosted, filter, notifications.clone());
+                AbortOnDropHandle::new(tokio::spawn(watching))
             });
             watchers.insert(key, watcher);
         }
     }
 
     /// Does not keep the server running.
-    async fn watched(
+    async fn watch_server(
         self,
         hosted: Arc<dyn HostedServer>,
-        wanted: ListenFilter,
-        to: mpsc::Sender<Message>,
+        filter: ListenFilter,
+        notifications: mpsc::Sender<Message>,
     ) {
-        let (sender, mut heard) = mpsc::channel(QUEUE);
-        let (name, id) = (hosted.name().clone(), self.asked.id.clone());
+        let (sender, mut receiver) = mpsc::channel(QUEUE);
+        let (name, id) = (hosted.name().clone(), self.client_request.id.clone());
         let listening = async move {
             if let Ok(Some(connection)) = hosted.modern().await {
-                let mut params = self.asked.params.clone();
-                params.set("notifications", wanted.notifications().raw());
-                let how = CallOptions {
+                let mut params = self.client_request.params.clone();
+                params.set("notifications", filter.notifications().raw());
+                let options = CallOptions {
                     progress: Some(sender.clone()),
-                    caller: Some(self.asked.id.clone()),
+                    caller: Some(self.client_request.id.clone()),
                     is_internal: true,
                     ..CallOptions::default()
                 };
-                let request = self.asked.request.clone().with_params(Some(params.raw()));
-                let ended = relay(hosted.as_ref(), &connection, request, how).await;
-                if ended.is_ok() || hosted.handshake().protocol == Protocol::Modern {
+                let request = self
+                    .client_request
+                    .message
+                    .clone()
+                    .with_params(Some(params.raw()));
+                let response = relay(hosted.as_ref(), &connection, request, options).await;
+                if response.is_ok() || hosted.handshake().protocol == Protocol::Modern {
                     return;
                 }
                 // The modern process was stopped because it was idle; the shared one continues.
             }
             // The server may not support notifications.
-            drop(self.through_hub(&hosted, wanted, &sender).await);
+            drop(self.listen_through_hub(&hosted, filter, &sender).await);
         };
-        let passing = async {
-            while let Some(message) = heard.recv().await {
+        let forwarding = async {
+            while let Some(message) = receiver.recv().await {
                 let is_acknowledgement = message.method() == Some(ACKNOWLEDGED);
                 let message = tagged(&rewrite_notification(&name, &message), &id);
-                if !is_acknowledgement && to.send(message).await.is_err() {
+                if !is_acknowledgement && notifications.send(message).await.is_err() {
                     return;
                 }
             }
         };
-        tokio::join!(listening, passing);
+        tokio::join!(listening, forwarding);
     }
 }
 
@@ -281,18 +296,22 @@ async fn send(notifications: &mpsc::Sender<Message>, message: Message) -> Result
 }
 
 /// Without what the server does not support.
-fn offered(mut wanted: ListenFilter, hosted: &Arc<dyn HostedServer>) -> ListenFilter {
+fn supported(mut filter: ListenFilter, hosted: &Arc<dyn HostedServer>) -> ListenFilter {
     let handshake = hosted.handshake();
     let capabilities = object(&handshake.capabilities).unwrap_or_default();
-    let has = |capability: &str, what: &str| {
-        let named = capabilities.get(capability).and_then(object);
-        named.is_some_and(|named| named.get(what).is_some_and(|yes| yes.get() == "true"))
+    let has = |capability: &str, feature: &str| {
+        let features = capabilities.get(capability).and_then(object);
+        features.is_some_and(|features| {
+            features
+                .get(feature)
+                .is_some_and(|value| value.get() == "true")
+        })
     };
-    wanted.lists.retain(|list| has(list, "listChanged"));
+    filter.lists.retain(|list| has(list, "listChanged"));
     if !has("resources", "subscribe") {
-        wanted.uris.clear();
+        filter.uris.clear();
     }
-    wanted
+    filter
 }
 
 #[cfg(test)]
@@ -306,14 +325,14 @@ mod tests {
         let params = json!({"notifications": {"toolsListChanged": true, "promptsListChanged": false,
             "resourceSubscriptions": ["mcp://a/x:y", "mcp://b/z:z"]}});
         let params = Object::parse(&params.to_string()).expect("an object");
-        let wanted = ListenFilter::of(&params).expect("subscriptions");
-        assert_eq!(wanted.lists, ["tools"]);
+        let filter = ListenFilter::of(&params).expect("subscriptions");
+        assert_eq!(filter.lists, ["tools"]);
         let name = McpServerName::new("a").expect("a legal name");
-        assert_eq!(wanted.of_server(&name).uris, ["x:y"]);
+        assert_eq!(filter.of_server(&name).uris, ["x:y"]);
         let tools = Message::notification("notifications/tools/list_changed", None);
         let prompts = Message::notification("notifications/prompts/list_changed", None);
         let log = Message::notification("notifications/message", None);
-        assert!(wanted.wants(&tools) && !wanted.wants(&prompts) && !wanted.wants(&log));
+        assert!(filter.matches(&tools) && !filter.matches(&prompts) && !filter.matches(&log));
         let id = raw("sub");
         let news = tagged(&tools, &id)
             .params()
@@ -331,9 +350,9 @@ mod tests {
             let params = json!({"notifications": {"resourceSubscriptions": vec!["x:y"; count]}});
             Object::parse(&params.to_string()).expect("an object")
         };
-        assert!(ListenFilter::of(&many(MOST_SUBSCRIPTIONS)).is_ok());
-        assert!(ListenFilter::of(&many(MOST_SUBSCRIPTIONS + 1)).is_err());
-        assert!(ListenFilter::of(&named(MOST_URI_BYTES)).is_ok());
-        assert!(ListenFilter::of(&named(MOST_URI_BYTES + 1)).is_err());
+        assert!(ListenFilter::of(&many(MAX_SUBSCRIPTIONS)).is_ok());
+        assert!(ListenFilter::of(&many(MAX_SUBSCRIPTIONS + 1)).is_err());
+        assert!(ListenFilter::of(&named(MAX_TOTAL_URI_BYTES)).is_ok());
+        assert!(ListenFilter::of(&named(MAX_TOTAL_URI_BYTES + 1)).is_err());
     }
 }

@@ -21,7 +21,7 @@ use self::interactive::InteractiveRequest;
 use self::listen::ListenFilter;
 use self::request::ModernRequest;
 use crate::agent_server::Answer;
-use crate::gateway::aggregate::lists::{Kind, drained};
+use crate::gateway::aggregate::lists::{Kind, all_items};
 use crate::gateway::aggregate::{self, ServerCaller};
 use crate::gateway::error::{INTERNAL_ERROR, RpcError};
 use crate::gateway::event_stream::budget::MAX_NOTIFICATION_BYTES;
@@ -42,35 +42,35 @@ use crate::wire::{
 pub(crate) use self::request::is_modern;
 
 /// Queue of notifications to one client.
-const NOTIFICATIONS: usize = 64;
+const NOTIFICATION_QUEUE: usize = 64;
 const LISTEN: &str = "subscriptions/listen";
 /// Maximum size of `subscriptions/listen`, which is kept while the stream is open.
-const LARGEST_LISTEN: usize = 512 * 1024;
+const MAX_LISTEN_BYTES: usize = 512 * 1024;
 
 pub(crate) async fn answer(
     inner: &Arc<Inner>,
-    asked: HttpRequest,
+    request: HttpRequest,
     message: Result<Message, BadMessage>,
 ) -> Answer {
     let HttpRequest {
         target,
         principal,
         head,
-    } = asked;
-    let asked = match request::read(&head.headers, message) {
-        Ok(Some(asked)) => asked,
+    } = request;
+    let client_request = match request::read(&head.headers, message) {
+        Ok(Some(client_request)) => client_request,
         // This protocol version defines no client notifications over HTTP.
         Ok(None) => return response::bodiless(StatusCode::ACCEPTED),
         Err(rejected) => return response::refused(&rejected.error, rejected.id.as_deref()),
     };
-    let id = asked.id.clone();
-    let (notifications, heard) = mpsc::channel(NOTIFICATIONS);
-    let one = Request {
+    let id = client_request.id.clone();
+    let (notifications, receiver) = mpsc::channel(NOTIFICATION_QUEUE);
+    let handler = RequestHandler {
         inner: Arc::clone(inner),
         is_for_one: target != Target::All,
         principal: principal.clone(),
         headers: head.headers,
-        asked: Arc::new(asked),
+        client_request: Arc::new(client_request),
         notifications,
     };
     let closed = inner.closed.clone();
@@ -78,39 +78,46 @@ pub(crate) async fn answer(
         tokio::select! {
             biased;
             () = closed.cancelled() => Err(RpcError::new(INTERNAL_ERROR, "daemon is shutting down")),
-            answer = one.run(&target) => answer,
+            answer = handler.run(&target) => answer,
         }
     });
     let client_budget = inner.budget.of(principal);
-    respond::reply(id, running, heard, inner.settings.keep_alive, client_budget).await
+    respond::reply(
+        id,
+        running,
+        receiver,
+        inner.settings.keep_alive,
+        client_budget,
+    )
+    .await
 }
 
 #[derive(Clone)]
-struct Request {
+struct RequestHandler {
     inner: Arc<Inner>,
     /// False at `/mcp/_all`: its lists use the shared processes only, so that they do not start a dedicated
     /// process of each server.
     is_for_one: bool,
     principal: Principal,
     headers: HeaderMap,
-    asked: Arc<ModernRequest>,
+    client_request: Arc<ModernRequest>,
     notifications: mpsc::Sender<Message>,
 }
 
-impl Request {
+impl RequestHandler {
     async fn run(&self, target: &Target) -> Result<Message, RpcError> {
-        let method = self.asked.method.as_str();
+        let method = self.client_request.method.as_str();
         if translate::is_removed(method) {
             return Err(RpcError::method_not_found(method));
         }
-        if method == LISTEN && self.asked.request.size() > LARGEST_LISTEN {
-            let text = format!("`{LISTEN}` has more than {LARGEST_LISTEN} bytes");
+        if method == LISTEN && self.client_request.message.size() > MAX_LISTEN_BYTES {
+            let text = format!("`{LISTEN}` has more than {MAX_LISTEN_BYTES} bytes");
             return Err(RpcError::malformed(text));
         }
         match target {
             Target::One(name) => {
                 let hosted = self.inner.registry.server(name).await?;
-                self.call_server(&hosted, method, self.asked.params.clone())
+                self.call_server(&hosted, method, self.client_request.params.clone())
                     .await
             }
             Target::All => self.call_aggregate(method).await,
@@ -126,12 +133,12 @@ impl Request {
                 Ok(Message::result(Box::default(), result))
             }
             LISTEN => {
-                let wanted = ListenFilter::of(&self.asked.params)?;
-                self.on_all(wanted, &self.notifications).await
+                let filter = ListenFilter::of(&self.client_request.params)?;
+                self.listen_to_all(filter, &self.notifications).await
             }
             _ => {
                 let all = &self.inner.all;
-                let params = self.asked.params.raw();
+                let params = self.client_request.params.raw();
                 let answer = all.request(self, method, Some(&params)).await?;
                 if Kind::of(method).is_none() {
                     return Ok(answer);
@@ -141,10 +148,10 @@ impl Request {
         }
     }
 
-    fn how(&self, method: &str) -> CallOptions {
+    fn options(&self, method: &str) -> CallOptions {
         CallOptions {
             progress: Some(self.notifications.clone()),
-            caller: Some(self.asked.id.clone()),
+            caller: Some(self.client_request.id.clone()),
             principal: self.principal.clone(),
             // Listing all servers must not keep idle servers running.
             is_internal: !self.is_for_one && Kind::of(method).is_some(),
@@ -176,8 +183,12 @@ impl Request {
         params: Object,
     ) -> Result<Message, RpcError> {
         if method == LISTEN {
-            let request = self.asked.request.clone().with_params(Some(params.raw()));
-            return relay(hosted.as_ref(), connection, request, self.how(method)).await;
+            let request = self
+                .client_request
+                .message
+                .clone()
+                .with_params(Some(params.raw()));
+            return relay(hosted.as_ref(), connection, request, self.options(method)).await;
         }
         let meta_alone = params::meta_alone(&params);
         self.check_mirrored(hosted, connection, method, &params, &meta_alone)
@@ -194,23 +205,23 @@ impl Request {
         method: &str,
         params: Box<RawValue>,
     ) -> Result<Message, CallError> {
-        let how = self.how(method);
-        let request = self.asked.request.with_call(method, Some(params));
-        let Some(level) = self.asked.level else {
-            return connection.relay(request, how).await;
+        let options = self.options(method);
+        let request = self.client_request.message.with_call(method, Some(params));
+        let Some(level) = self.client_request.level else {
+            return connection.relay(request, options).await;
         };
         let mut inbound = connection.inbound(InboundFilter::Forwarded);
-        let answering = connection.relay(request, how);
+        let answering = connection.relay(request, options);
         tokio::pin!(answering);
         loop {
             tokio::select! {
                 biased;
-                heard = inbound.next() => match heard {
+                event = inbound.next() => match event {
                     InboundEvent::Message(message) => {
                         let is_log = message.method() == Some("notifications/message");
                         let is_fit = message.size() <= MAX_NOTIFICATION_BYTES && LogLevel::of(&message) >= level;
-                        let is_mine = inbound.audience.has(self.principal.as_deref());
-                        if is_log && is_fit && is_mine {
+                        let is_for_client = inbound.audience.has(self.principal.as_deref());
+                        if is_log && is_fit && is_for_client {
                             // A slow client loses notifications.
                             let _ = self.notifications.try_send(Message::clone(&message));
                         }
@@ -237,8 +248,10 @@ impl Request {
                 return Ok(Message::result(Box::default(), result));
             }
             LISTEN => {
-                let wanted = ListenFilter::of(&params)?;
-                return self.through_hub(hosted, wanted, &self.notifications).await;
+                let filter = ListenFilter::of(&params)?;
+                return self
+                    .listen_through_hub(hosted, filter, &self.notifications)
+                    .await;
             }
             _ => {}
         }
@@ -251,7 +264,7 @@ impl Request {
         let interactive = InteractiveRequest {
             hosted,
             principal: &self.principal,
-            asked: &self.asked,
+            client_request: &self.client_request,
             method,
             params: &params,
         };
@@ -262,10 +275,10 @@ impl Request {
             } else {
                 None
             }
-        } else if self.is_for_one && self.asked.accepts_server_requests() {
+        } else if self.is_for_one && self.client_request.accepts_server_requests() {
             // Some servers list more for clients with more capabilities.
             calls
-                .list(&interactive, self.how(method), LIST_TIMEOUT)
+                .list(&interactive, self.options(method), LIST_TIMEOUT)
                 .await?
         } else {
             None
@@ -274,10 +287,10 @@ impl Request {
             return Ok(answer);
         }
         let request = self
-            .asked
-            .request
+            .client_request
+            .message
             .with_call(method, translate::legacy_params(&params));
-        let answer = relay(hosted.as_ref(), &connection, request, self.how(method)).await?;
+        let answer = relay(hosted.as_ref(), &connection, request, self.options(method)).await?;
         let answer = tool_filter::filter_list(hosted.as_ref(), method, answer);
         translate::modern_answer(method, answer, handshake.server_info.as_deref())
     }
@@ -286,8 +299,8 @@ impl Request {
     /// messages.
     fn needs_own_process(&self, handshake: &Handshake, params: &Object) -> bool {
         params.get("requestState").is_some()
-            || self.asked.accepts_server_requests()
-            || (self.asked.level.is_some() && handshake.has("logging"))
+            || self.client_request.accepts_server_requests()
+            || (self.client_request.level.is_some() && handshake.has("logging"))
     }
 
     /// Checks `Mcp-Param-…` headers against the arguments.
@@ -306,23 +319,23 @@ impl Request {
         let server = hosted.name();
         let page = |params| -> BoxFuture<'_, Result<Message, RpcError>> {
             Box::pin(async move {
-                let how = CallOptions::internal(LIST_TIMEOUT);
-                let answer = connection.request("tools/list", params, how).await;
+                let options = CallOptions::internal(LIST_TIMEOUT);
+                let answer = connection.request("tools/list", params, options).await;
                 answer.map_err(|error| RpcError::call_failed(&error, server))
             })
         };
-        let list = drained(Kind::Tools, server, list_params, &page);
+        let list = all_items(Kind::Tools, server, list_params, &page);
         let cache = &self.inner.param_headers;
-        let marked = cache.of(server, connection.id(), &tool, list).await;
-        param_headers::check(&marked, &self.headers, params.get("arguments"))
+        let expected = cache.of(server, connection.id(), &tool, list).await;
+        param_headers::check(&expected, &self.headers, params.get("arguments"))
     }
 }
 
 /// Timeout of list requests that the gateway sends.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl ServerCaller for Request {
-    fn ask<'a>(
+impl ServerCaller for RequestHandler {
+    fn call<'a>(
         &'a self,
         hosted: Arc<dyn HostedServer>,
         method: &'a str,

@@ -19,15 +19,15 @@ use crate::wire::Object;
 
 const MARK: &str = "x-mcp-header";
 /// Maximum number of marks of one tool.
-const MOST: usize = 64;
+const MAX_HEADERS_PER_TOOL: usize = 64;
 /// Maximum number of marks of all tools of one server.
-const MOST_OF_SERVER: usize = 4096;
+const MAX_HEADERS_PER_SERVER: usize = 4096;
 /// The list of tools is requested again after this time.
-const FRESH: Duration = Duration::from_mins(1);
+const CACHE_TTL: Duration = Duration::from_mins(1);
 /// Maximum depth of a marked property.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 /// Total size of the keys of one path.
-const LONGEST_PATH: usize = 1024;
+const MAX_PATH_BYTES: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParamHeader {
@@ -65,12 +65,15 @@ impl ParamHeaderCache {
         let Ok(listed) = list.await else {
             return Vec::new();
         };
-        let mut left = MOST_OF_SERVER;
+        let mut remaining = MAX_HEADERS_PER_SERVER;
         let tools = listed.iter().filter_map(|tool| {
             let tool = object(tool)?;
-            let mut marks = tool.get("inputSchema").map(mirrored).unwrap_or_default();
-            marks.truncate(left);
-            left -= marks.len();
+            let mut marks = tool
+                .get("inputSchema")
+                .map(declared_headers)
+                .unwrap_or_default();
+            marks.truncate(remaining);
+            remaining -= marks.len();
             Some((tool.text("name")?, marks))
         });
         let tools: HashMap<_, _> = tools.collect();
@@ -81,7 +84,7 @@ impl ParamHeaderCache {
             tools,
         };
         let mut servers = lock(&self.servers);
-        servers.retain(|_, other| other.since.elapsed() < FRESH);
+        servers.retain(|_, other| other.since.elapsed() < CACHE_TTL);
         servers.insert(server.clone(), listed);
         found
     }
@@ -95,13 +98,13 @@ impl ParamHeaderCache {
     ) -> Option<Vec<ParamHeader>> {
         let servers = lock(&self.servers);
         let listed = servers.get(server)?;
-        let is_valid = listed.connection == connection && listed.since.elapsed() < FRESH;
+        let is_valid = listed.connection == connection && listed.since.elapsed() < CACHE_TTL;
         listed.tools.get(tool).filter(|_| is_valid).cloned()
     }
 }
 
 /// The marks of an input schema. Ignores invalid ones, and schemas that are too long.
-pub(crate) fn mirrored(schema: &RawValue) -> Vec<ParamHeader> {
+pub(crate) fn declared_headers(schema: &RawValue) -> Vec<ParamHeader> {
     let mut found = Vec::new();
     if !schema.get().contains(MARK) {
         return found;
@@ -119,7 +122,7 @@ fn collect(schema: &Map<String, Value>, path: &mut Vec<String>, found: &mut Vec<
     let Some(Value::Object(properties)) = schema.get("properties") else {
         return;
     };
-    if path.len() >= DEEPEST {
+    if path.len() >= MAX_DEPTH {
         return;
     }
     for (name, property) in properties {
@@ -127,9 +130,9 @@ fn collect(schema: &Map<String, Value>, path: &mut Vec<String>, found: &mut Vec<
             continue;
         };
         path.push(name.clone());
-        let is_short = path.iter().map(String::len).sum::<usize>() <= LONGEST_PATH;
-        if let Some(header) = marked(property)
-            && found.len() < MOST
+        let is_short = path.iter().map(String::len).sum::<usize>() <= MAX_PATH_BYTES;
+        if let Some(header) = header_name(property)
+            && found.len() < MAX_HEADERS_PER_TOOL
             && is_short
         {
             found.push(ParamHeader {
@@ -142,22 +145,22 @@ fn collect(schema: &Map<String, Value>, path: &mut Vec<String>, found: &mut Vec<
     }
 }
 
-fn marked(property: &Map<String, Value>) -> Option<String> {
+fn header_name(property: &Map<String, Value>) -> Option<String> {
     let name = property.get(MARK)?.as_str()?;
     let kind = property.get("type")?.as_str()?;
     let is_simple = matches!(kind, "string" | "integer" | "boolean");
     let is_token =
-        name.len() <= LONGEST_PATH && http::HeaderName::from_bytes(name.as_bytes()).is_ok();
+        name.len() <= MAX_PATH_BYTES && http::HeaderName::from_bytes(name.as_bytes()).is_ok();
     (is_simple && is_token).then(|| format!("mcp-param-{}", name.to_ascii_lowercase()))
 }
 
 /// Compares the headers with the arguments.
 pub(crate) fn check(
-    mirrored: &[ParamHeader],
+    expected: &[ParamHeader],
     headers: &HeaderMap,
     arguments: Option<&RawValue>,
 ) -> Result<(), RpcError> {
-    for one in mirrored {
+    for one in expected {
         let argument = argument(arguments, &one.path)?;
         let header = &one.header;
         let sent = match single(headers, header)? {
@@ -199,18 +202,18 @@ fn argument(arguments: Option<&RawValue>, path: &[String]) -> Result<Option<Valu
     let Some(arguments) = arguments else {
         return Ok(None);
     };
-    let Some(mut at) = object(arguments) else {
+    let Some(mut current) = object(arguments) else {
         return Err(RpcError::malformed(
             "`arguments` must be an object without duplicate keys",
         ));
     };
     for key in before {
-        match at.get(key).and_then(object) {
-            Some(inner) => at = inner,
+        match current.get(key).and_then(object) {
+            Some(inner) => current = inner,
             None => return Ok(None),
         }
     }
-    Ok(simple(&at, last))
+    Ok(simple(&current, last))
 }
 
 fn simple(object: &Object, key: &str) -> Option<Value> {
@@ -246,7 +249,7 @@ mod tests {
     use super::*;
     use crate::gateway::error::HEADER_MISMATCH;
     use crate::gateway::http::headers::tests::encoded;
-    use crate::gateway::json::{READABLE, raw};
+    use crate::gateway::json::{MAX_READABLE_BYTES, raw};
 
     fn schema() -> Box<RawValue> {
         raw(&json!({
@@ -270,13 +273,13 @@ mod tests {
             headers.append(*name, HeaderValue::from_str(value).expect("a header value"));
         }
         let arguments = raw(arguments);
-        let result = check(&mirrored(&schema()), &headers, Some(&arguments));
+        let result = check(&declared_headers(&schema()), &headers, Some(&arguments));
         result.err().map(|error| error.code)
     }
 
     #[test]
     fn valid_header_marks_are_found() {
-        let found = mirrored(&schema());
+        let found = declared_headers(&schema());
         let mut headers: Vec<&str> = found.iter().map(|one| one.header.as_str()).collect();
         headers.sort_unstable();
         assert_eq!(
@@ -290,11 +293,11 @@ mod tests {
         let marked = json!({"type": "string", "x-mcp-header": "Region"});
         let with =
             |key: &str, much: Value| raw(&json!({"properties": {key: marked}, "much": much}));
-        assert_eq!(mirrored(&with("a", Value::Null)).len(), 1);
-        let much = vec![json!({"": 0}); READABLE / 6];
-        assert!(mirrored(&with("a", much.into())).is_empty());
-        let long = "x".repeat(LONGEST_PATH + 1);
-        assert!(mirrored(&with(&long, Value::Null)).is_empty());
+        assert_eq!(declared_headers(&with("a", Value::Null)).len(), 1);
+        let much = vec![json!({"": 0}); MAX_READABLE_BYTES / 6];
+        assert!(declared_headers(&with("a", much.into())).is_empty());
+        let long = "x".repeat(MAX_PATH_BYTES + 1);
+        assert!(declared_headers(&with(&long, Value::Null)).is_empty());
     }
 
     #[test]
@@ -348,15 +351,15 @@ mod tests {
         assert_eq!((find(1, "region").await, listed.get()), (3, 1));
         assert_eq!((find(1, "unknown").await, listed.get()), (0, 2));
         assert_eq!((find(2, "region").await, listed.get()), (3, 3));
-        tokio::time::advance(FRESH).await;
+        tokio::time::advance(CACHE_TTL).await;
         assert_eq!((find(2, "region").await, listed.get()), (3, 4));
     }
 
     #[tokio::test]
     async fn the_marks_of_one_server_are_bounded() {
-        let marks = (0..MOST).map(|at| {
-            let mark = json!({"type": "string", "x-mcp-header": format!("H{at}")});
-            (format!("a{at}"), mark)
+        let marks = (0..MAX_HEADERS_PER_TOOL).map(|number| {
+            let mark = json!({"type": "string", "x-mcp-header": format!("H{number}")});
+            (format!("a{number}"), mark)
         });
         let schema = json!({"properties": marks.collect::<Map<_, _>>()});
         let tool =
@@ -364,11 +367,17 @@ mod tests {
         let cache = ParamHeaderCache::default();
         let server = McpServerName::new("some").expect("a legal name");
         let list = async { Ok((0..100).map(tool).collect()) };
-        assert_eq!(cache.of(&server, 1, "t0", list).await.len(), MOST);
+        assert_eq!(
+            cache.of(&server, 1, "t0", list).await.len(),
+            MAX_HEADERS_PER_TOOL
+        );
         let servers = lock(&cache.servers);
         let tools = &servers[&server].tools;
         assert_eq!(tools.len(), 100, "all are known");
-        assert_eq!(tools.values().map(Vec::len).sum::<usize>(), MOST_OF_SERVER);
+        assert_eq!(
+            tools.values().map(Vec::len).sum::<usize>(),
+            MAX_HEADERS_PER_SERVER
+        );
     }
 
     proptest! {

@@ -17,12 +17,12 @@ use crate::protocol_versions::{
 };
 use crate::wire::{BadMessage, Kind, Message, Object};
 
-const LONGEST_CLIENT: usize = 16 * 1024;
+const MAX_CLIENT_BYTES: usize = 16 * 1024;
 
 #[derive(Clone)]
 pub(crate) struct ModernRequest {
     /// Complete, with unknown fields.
-    pub(crate) request: Message,
+    pub(crate) message: Message,
     pub(crate) id: Box<RawValue>,
     pub(crate) method: String,
     /// Including `_meta`.
@@ -34,7 +34,7 @@ pub(crate) struct ModernRequest {
 
 impl ModernRequest {
     pub(crate) fn progress_token(&self) -> Option<Box<RawValue>> {
-        self.request.meta()?.remove("progressToken")
+        self.message.meta()?.remove("progressToken")
     }
 
     /// Returns true if servers may send requests to this client.
@@ -84,9 +84,9 @@ pub(crate) fn read(
     }
     let id = message.id().map(ToOwned::to_owned);
     let checked = message.of_client();
-    let asked = checked.map_err(|bad| RpcError::unreadable(&bad));
-    let asked = asked.and_then(|message| asked_of(headers, message));
-    asked
+    let request = checked.map_err(|bad| RpcError::unreadable(&bad));
+    let request = request.and_then(|message| parse_request(headers, message));
+    request
         .map(Some)
         .map_err(|error| Box::new(Rejected { id, error }))
 }
@@ -105,7 +105,7 @@ fn check_http(headers: &HeaderMap) -> Result<(), RpcError> {
     Ok(())
 }
 
-fn asked_of(headers: &HeaderMap, message: Message) -> Result<ModernRequest, RpcError> {
+fn parse_request(headers: &HeaderMap, message: Message) -> Result<ModernRequest, RpcError> {
     let method = message.method().unwrap_or_default().to_owned();
     let params = params::parsed(message.params(), "params")?;
     let meta = params::parsed(params.get("_meta"), "params._meta")?;
@@ -130,7 +130,7 @@ fn asked_of(headers: &HeaderMap, message: Message) -> Result<ModernRequest, RpcE
     };
     let id = message.id().map(ToOwned::to_owned).unwrap_or_default();
     Ok(ModernRequest {
-        request: message,
+        message,
         id,
         method,
         client_info,
@@ -170,9 +170,9 @@ fn missing(key: &str) -> RpcError {
 }
 
 fn small_object(key: &str, raw: &RawValue) -> Result<Object, RpcError> {
-    if !is_object(raw) || raw.get().len() > LONGEST_CLIENT {
+    if !is_object(raw) || raw.get().len() > MAX_CLIENT_BYTES {
         return Err(RpcError::malformed(format!(
-            "`{key}` must be an object of at most {LONGEST_CLIENT} bytes"
+            "`{key}` must be an object of at most {MAX_CLIENT_BYTES} bytes"
         )));
     }
     Object::parse(raw.get()).map_err(|bad| RpcError::malformed(format!("`{key}` is {bad}")))

@@ -25,7 +25,7 @@ use crate::gateway::modern::listen::ACKNOWLEDGED;
 use crate::wire::Message;
 
 /// Client errors, which have their own HTTP status, are found long before.
-const SILENT_FOR: Duration = Duration::from_secs(10);
+const STREAM_AFTER: Duration = Duration::from_secs(10);
 
 type Running = BoxFuture<'static, Result<Message, RpcError>>;
 
@@ -48,9 +48,9 @@ pub(crate) async fn reply(
     );
     // Runs even if the client does not read, so that buffered bytes are counted.
     let pumping = AbortOnDropHandle::new(tokio::spawn(pumping));
-    let settled = timeout(SILENT_FOR, event_stream.first_output()).await;
-    let is_silent = settled.is_err();
-    match settled {
+    let first_output = timeout(STREAM_AFTER, event_stream.first_output()).await;
+    let is_silent = first_output.is_err();
+    match first_output {
         Ok(FirstOutput::Response(answer)) => {
             let status = status.get().copied().unwrap_or_default();
             response::json(status, answer.into_bytes())
@@ -80,8 +80,8 @@ async fn pump(
             outcome = &mut running => break outcome,
         }
     };
-    while let Ok(late) = notifications.try_recv() {
-        push(&event_stream, &late);
+    while let Ok(message) = notifications.try_recv() {
+        push(&event_stream, &message);
     }
     let outcome = outcome.unwrap_or_else(|_| {
         tracing::error!("MCP request handler panicked");
@@ -128,25 +128,29 @@ mod tests {
     async fn unread_notifications_are_counted_and_dropped_beyond_a_limit() {
         let budget = MemoryBudget::new(64 << 20);
         let client_budget = budget.of(None);
-        let (to, news) = mpsc::channel(1);
+        let (sender, receiver) = mpsc::channel(1);
         let running: Running = Box::pin(async move {
             let first = Message::notification(ACKNOWLEDGED, None);
-            to.send(first).await.expect("the receiver is open");
+            sender.send(first).await.expect("the receiver is open");
             let params = raw(&json!({ "text": "x".repeat(1 << 19) }));
             for _ in 0..100 {
-                let news = Message::notification("notifications/message", Some(params.clone()));
-                to.send(news).await.expect("the receiver is open");
+                let notification =
+                    Message::notification("notifications/message", Some(params.clone()));
+                sender
+                    .send(notification)
+                    .await
+                    .expect("the receiver is open");
             }
             Ok(Message::result(raw(&1), raw("done")))
         });
         let keep_alive = Duration::from_secs(15);
-        let answer = reply(raw(&7), running, news, keep_alive, client_budget).await;
+        let answer = reply(raw(&7), running, receiver, keep_alive, client_budget).await;
         let full = async {
             while budget.unread() < 3 << 20 {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(SILENT_FOR, full).await.expect("it is counted");
+        timeout(STREAM_AFTER, full).await.expect("it is counted");
         let body = answer.into_body().collect().await.expect("a body");
         let text = String::from_utf8(body.to_bytes().to_vec()).expect("UTF-8");
         assert!(text.len() < 6 << 20, "{} bytes waited", text.len());
@@ -156,10 +160,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_in_a_call_becomes_an_error_response() {
-        let (_to, news) = mpsc::channel(1);
+        let (_sender, receiver) = mpsc::channel(1);
         let running: Running = Box::pin(async { panic!("as a mistake of ours would") });
         let client_budget = MemoryBudget::new(1 << 20).of(None);
-        let answer = reply(raw(&7), running, news, SILENT_FOR, client_budget).await;
+        let answer = reply(raw(&7), running, receiver, STREAM_AFTER, client_budget).await;
         let body = answer.into_body().collect().await.expect("a body");
         let text = String::from_utf8(body.to_bytes().to_vec()).expect("UTF-8");
         assert!(text.contains(r#""id":7,"error""#), "{text}");

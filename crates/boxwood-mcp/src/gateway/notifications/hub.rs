@@ -170,11 +170,11 @@ impl NotificationHub {
         let connection = hosted.main();
         let mut sent = self.sent.lock().await;
         sent.begin(&connection);
-        let wanted = lock(&self.subscriptions).combined();
-        for change in wanted.changes_since(&sent.preferences) {
+        let preferences = lock(&self.subscriptions).combined();
+        for change in preferences.changes_since(&sent.preferences) {
             // Does not count as use of the server.
-            let how = CallOptions::internal(REQUEST_TIMEOUT);
-            let Ok(answer) = change.send(&connection, how).await else {
+            let options = CallOptions::internal(REQUEST_TIMEOUT);
+            let Ok(answer) = change.send(&connection, options).await else {
                 if matches!(change, Preference::LogLevel(_)) {
                     continue;
                 }
@@ -187,7 +187,7 @@ impl NotificationHub {
     }
 
     /// Starts the server if it is idle, because a client waits for the response.
-    async fn ask(
+    async fn send(
         &self,
         sent: &mut SentState,
         principal: &Principal,
@@ -195,11 +195,11 @@ impl NotificationHub {
     ) -> Result<Message, RpcError> {
         let connection = self.registry.server(&self.name).await?.main();
         sent.begin(&connection);
-        let how = CallOptions {
+        let options = CallOptions {
             principal: principal.clone(),
             ..CallOptions::with_timeout(REQUEST_TIMEOUT)
         };
-        let answer = request.send(&connection, how).await;
+        let answer = request.send(&connection, options).await;
         answer.map_err(|error| RpcError::call_failed(&error, &self.name))
     }
 }
@@ -238,11 +238,11 @@ async fn follow(hub: Weak<NotificationHub>) {
 
 async fn read(hub: Weak<NotificationHub>, mut inbound: Inbound) {
     loop {
-        let heard = inbound.next().await;
+        let event = inbound.next().await;
         let Some(hub) = hub.upgrade() else {
             return;
         };
-        match heard {
+        match event {
             InboundEvent::Message(message) => hub.deliver(&message, &inbound.audience),
             InboundEvent::Lagged(count) => {
                 tracing::debug!(server = %hub.name, count, "dropped notifications: receiver too slow");
@@ -278,7 +278,7 @@ impl Member {
         let Some(request) = self.request_for(preference.clone(), &sent.preferences) else {
             return Ok(empty());
         };
-        let answer = hub.ask(&mut sent, &self.principal, &request).await;
+        let answer = hub.send(&mut sent, &self.principal, &request).await;
         if answer.as_ref().is_ok_and(|answer| answer.error().is_none()) {
             sent.preferences.apply(request);
         } else if let Some(own) = lock(&hub.subscriptions).preferences(self.id) {

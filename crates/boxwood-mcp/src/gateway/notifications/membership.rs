@@ -96,8 +96,8 @@ fn join(
             return;
         };
         match &server {
-            None => session.tell(message),
-            Some(server) => session.tell(&rewrite_notification(server, message)),
+            None => session.send_notification(message),
+            Some(server) => session.send_notification(&rewrite_notification(server, message)),
         }
     };
     let hub = inner.hubs.of(name);
@@ -121,7 +121,7 @@ async fn follow(inner: Weak<Inner>, session: Weak<ClientSession>, members: Weak<
         let is_notification = list_changes.update(&inner.all);
         if is_notification && !is_first {
             for list in ["tools", "prompts", "resources"] {
-                session.tell(&Message::notification(&list_changed(list), None));
+                session.send_notification(&Message::notification(&list_changed(list), None));
             }
         }
         is_first = false;

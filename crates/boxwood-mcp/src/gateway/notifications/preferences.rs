@@ -12,9 +12,9 @@ use crate::gateway::params;
 use crate::wire::{CallError, CallOptions, Connection, Message};
 
 /// Limits of the subscriptions of one client, over all servers.
-pub(crate) const MOST_SUBSCRIPTIONS: usize = 1000;
-pub(crate) const LONGEST_URI: usize = 8 * 1024;
-pub(crate) const MOST_URI_BYTES: usize = 256 * 1024;
+pub(crate) const MAX_SUBSCRIPTIONS: usize = 1000;
+pub(crate) const MAX_URI_BYTES: usize = 8 * 1024;
+pub(crate) const MAX_TOTAL_URI_BYTES: usize = 256 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Preferences {
@@ -32,9 +32,9 @@ impl Preferences {
         };
         let bytes: usize = self.uris.iter().map(String::len).sum();
         self.uris.contains(uri)
-            || (self.uris.len() < MOST_SUBSCRIPTIONS
-                && uri.len() <= LONGEST_URI
-                && bytes + uri.len() <= MOST_URI_BYTES)
+            || (self.uris.len() < MAX_SUBSCRIPTIONS
+                && uri.len() <= MAX_URI_BYTES
+                && bytes + uri.len() <= MAX_TOTAL_URI_BYTES)
     }
 
     /// Returns false if nothing has changed.
@@ -49,12 +49,12 @@ impl Preferences {
     /// The changes that turn `before` into `self`. A log level cannot be removed.
     pub(crate) fn changes_since(&self, before: &Self) -> Vec<Preference> {
         let level = self.level.filter(|_| self.level != before.level);
-        let new = self.uris.difference(&before.uris).cloned();
-        let gone = before.uris.difference(&self.uris).cloned();
+        let added = self.uris.difference(&before.uris).cloned();
+        let removed = before.uris.difference(&self.uris).cloned();
         let level = level.into_iter().map(Preference::LogLevel);
         level
-            .chain(new.map(Preference::Subscribe))
-            .chain(gone.map(Preference::Unsubscribe))
+            .chain(added.map(Preference::Subscribe))
+            .chain(removed.map(Preference::Unsubscribe))
             .collect()
     }
 }
@@ -107,15 +107,15 @@ impl Preference {
 
     pub(crate) async fn send(
         &self,
-        to: &Connection,
-        how: CallOptions,
+        connection: &Connection,
+        options: CallOptions,
     ) -> Result<Message, CallError> {
         let (method, params): (_, Box<RawValue>) = match self {
             Self::LogLevel(level) => ("logging/setLevel", params::of("level", level)),
             Self::Subscribe(uri) => ("resources/subscribe", params::of("uri", uri)),
             Self::Unsubscribe(uri) => ("resources/unsubscribe", params::of("uri", uri)),
         };
-        to.request(method, Some(params), how).await
+        connection.request(method, Some(params), options).await
     }
 }
 
@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn subscriptions_are_bounded_in_number_and_length() {
         let mut preferences = Preferences::default();
-        assert!(!subscribe(&mut preferences, &"x".repeat(LONGEST_URI + 1)));
-        for number in 0..MOST_SUBSCRIPTIONS {
+        assert!(!subscribe(&mut preferences, &"x".repeat(MAX_URI_BYTES + 1)));
+        for number in 0..MAX_SUBSCRIPTIONS {
             assert!(subscribe(&mut preferences, &number.to_string()));
         }
         assert!(!subscribe(&mut preferences, "more"));
@@ -148,12 +148,12 @@ mod tests {
     #[test]
     fn the_uris_of_a_client_are_bounded_in_total() {
         let mut preferences = Preferences::default();
-        let uri = |number: usize| format!("{number:0LONGEST_URI$}");
+        let uri = |number: usize| format!("{number:0MAX_URI_BYTES$}");
         let mut count = 0;
         while subscribe(&mut preferences, &uri(count)) {
             count += 1;
         }
-        assert_eq!(count, MOST_URI_BYTES / LONGEST_URI);
+        assert_eq!(count, MAX_TOTAL_URI_BYTES / MAX_URI_BYTES);
         assert!(subscribe(&mut preferences, &uri(0)), "it is subscribed");
         assert!(preferences.apply(Preference::Unsubscribe(uri(0))));
         assert!(!preferences.apply(Preference::Unsubscribe(uri(0))));

@@ -60,8 +60,8 @@ impl Subscriptions {
 
     /// Returns true if the server may need an update.
     pub(crate) fn leave(&mut self, member: MemberId) -> bool {
-        let gone = self.members.remove(&member);
-        gone.is_some_and(|subscriber| subscriber.preferences != Preferences::default())
+        let removed = self.members.remove(&member);
+        removed.is_some_and(|subscriber| subscriber.preferences != Preferences::default())
     }
 
     pub(crate) fn preferences(&mut self, member: MemberId) -> Option<&mut Preferences> {
@@ -106,7 +106,7 @@ impl Subscriptions {
     pub(crate) fn listeners(&self, message: &Message, audience: &Audience) -> Vec<Listener> {
         let is_level_set = self.each().any(|preferences| preferences.level.is_some());
         let may_receive = |subscriber: &Subscriber| audience.has(subscriber.principal.as_deref());
-        let wanted: Box<dyn Fn(&Subscriber) -> bool> = match message.method() {
+        let receives: Box<dyn Fn(&Subscriber) -> bool> = match message.method() {
             Some("notifications/message") => {
                 let level = LogLevel::of(message);
                 Box::new(move |subscriber| {
@@ -122,7 +122,7 @@ impl Subscriptions {
                 let uri = params::text(message.params(), "uri").unwrap_or_default();
                 Box::new(move |subscriber| {
                     let mut uris = subscriber.preferences.uris.iter();
-                    uris.any(|wanted| is_part(&uri, wanted))
+                    uris.any(|subscribed| is_part(&uri, subscribed))
                 })
             }
             Some(method) if is_list_change(method) => Box::new(|_| true),
@@ -133,7 +133,7 @@ impl Subscriptions {
         let members = self
             .members
             .values()
-            .filter(|subscriber| wanted(subscriber));
+            .filter(|subscriber| receives(subscriber));
         members
             .map(|subscriber| Arc::clone(&subscriber.listener))
             .collect()
@@ -141,10 +141,10 @@ impl Subscriptions {
 }
 
 /// A server may report a part of the subscribed resource.
-fn is_part(uri: &str, of: &str) -> bool {
-    let rest = uri.strip_prefix(of);
+fn is_part(uri: &str, parent: &str) -> bool {
+    let rest = uri.strip_prefix(parent);
     rest.is_some_and(|rest| {
-        rest.is_empty() || of.ends_with('/') || rest.starts_with(['/', '#', '?'])
+        rest.is_empty() || parent.ends_with('/') || rest.starts_with(['/', '#', '?'])
     })
 }
 
@@ -253,9 +253,9 @@ mod tests {
         let changed = message(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
         let bob = Audience::Only(Some("bob".into()));
         for (audience, expected) in [(Audience::Only(None), 1), (bob, 1), (Audience::None, 0)] {
-            for said in [&log("error"), &odd] {
+            for message in [&log("error"), &odd] {
                 assert_eq!(
-                    subscriptions.listeners(said, &audience).len(),
+                    subscriptions.listeners(message, &audience).len(),
                     expected,
                     "{audience:?}"
                 );

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client::{Client, call_legacy};
-use super::{InteractiveCalls, InteractiveRequest, WAITING};
+use super::{CLIENT_TIMEOUT, InteractiveCalls, InteractiveRequest};
 use crate::gateway::error::{METHOD_NOT_FOUND, RpcError};
 use crate::gateway::event_stream::Event;
 use crate::gateway::event_stream::budget::BufferedMessage;
@@ -22,13 +22,13 @@ use crate::gateway::notifications::log_level::LogLevel;
 use crate::wire::{CallOptions, Kind, Message, Object};
 
 /// Requests that a server sends within this time are passed to the client together.
-const GATHERING: Duration = Duration::from_millis(30);
+const BATCH_WINDOW: Duration = Duration::from_millis(30);
 /// Time for a new process to request the roots, right after the handshake, and to process a cancellation.
-const SETTLING: Duration = Duration::from_millis(200);
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 /// Queue of progress notifications, which is not read while the call is suspended.
-const PROGRESS: usize = 16;
+const PROGRESS_QUEUE: usize = 16;
 /// Maximum number of log messages that are passed on after the response came.
-const MOST_LATE: usize = 256;
+const MAX_LATE_MESSAGES: usize = 256;
 
 /// Dropping it cancels the call. The session becomes idle after a short time.
 pub(super) struct InteractiveCall {
@@ -65,31 +65,31 @@ impl InteractiveCall {
         mut client: Client,
         request: &InteractiveRequest<'_>,
     ) -> Self {
-        let asked = request.asked;
-        client.prepare(asked.level).await;
+        let client_request = request.client_request;
+        client.prepare(client_request.level).await;
         let is_new = std::mem::take(&mut client.is_new);
-        let (sender, progress) = mpsc::channel(PROGRESS);
-        let how = CallOptions {
+        let (sender, progress) = mpsc::channel(PROGRESS_QUEUE);
+        let options = CallOptions {
             // Includes the time that the client takes.
             timeout: Some(calls.longest_call),
             progress: Some(sender),
-            caller: Some(asked.id.clone()),
+            caller: Some(client_request.id.clone()),
             ..CallOptions::default()
         };
         let (session, hosted) = (Arc::clone(&client.session), Arc::clone(request.hosted));
         let legacy = request.legacy();
-        let answering = async move { call_legacy(&session, &hosted, legacy, how).await };
-        let asks_for_roots = is_new && asked.capabilities.get("roots").is_some();
+        let answering = async move { call_legacy(&session, &hosted, legacy, options).await };
+        let asks_for_roots = is_new && client_request.capabilities.get("roots").is_some();
         Self {
             answering: Box::pin(answering),
             calls: calls.clone(),
             client: Some(client),
             progress,
-            token: asked.progress_token(),
-            level: asked.level,
+            token: client_request.progress_token(),
+            level: client_request.level,
             input_requests: BTreeMap::new(),
             last_input: 0,
-            settles_at: asks_for_roots.then(|| Instant::now() + SETTLING),
+            settles_at: asks_for_roots.then(|| Instant::now() + SETTLE_TIME),
             suspends_at: None,
             until: Instant::now(),
         }
@@ -115,7 +115,7 @@ impl InteractiveCall {
                 }
                 () = until(self.settles_at) => self.settles_at = None,
                 Some(event) = client.messages.next() => {
-                    if let Some(message) = self.take(event).await {
+                    if let Some(message) = self.handle(event).await {
                         // A slow client loses notifications.
                         let _ = notifications.try_send(message);
                     }
@@ -127,7 +127,7 @@ impl InteractiveCall {
                 }
                 // The request is sent when the future is polled first.
                 answer = &mut self.answering, if is_settled => {
-                    self.pass_late(notifications).await;
+                    self.forward_remaining(notifications).await;
                     return Some(answer);
                 }
             }
@@ -135,15 +135,15 @@ impl InteractiveCall {
     }
 
     /// Passes on what came before the response.
-    async fn pass_late(&mut self, notifications: &mpsc::Sender<Message>) {
-        for _ in 0..MOST_LATE {
+    async fn forward_remaining(&mut self, notifications: &mpsc::Sender<Message>) {
+        for _ in 0..MAX_LATE_MESSAGES {
             let Some(client) = self.client.as_mut() else {
                 return;
             };
             let Some(Some(event)) = client.messages.next().now_or_never() else {
                 break;
             };
-            if let Some(message) = self.take(event).await {
+            if let Some(message) = self.handle(event).await {
                 let _ = notifications.try_send(message);
             }
         }
@@ -155,7 +155,7 @@ impl InteractiveCall {
     }
 
     /// Returns a log message for the client. Stores a server request.
-    async fn take(&mut self, event: Event) -> Option<Message> {
+    async fn handle(&mut self, event: Event) -> Option<Message> {
         let message = Message::parse(&event.message.json).ok()?;
         if message.kind() == Kind::Notification {
             let is_log = message.method() == Some("notifications/message");
@@ -185,8 +185,8 @@ impl InteractiveCall {
         let name = format!("input-{}", self.last_input);
         self.input_requests.insert(name, input_request);
         self.suspends_at
-            .get_or_insert_with(|| Instant::now() + GATHERING);
-        self.until = Instant::now() + WAITING;
+            .get_or_insert_with(|| Instant::now() + BATCH_WINDOW);
+        self.until = Instant::now() + CLIENT_TIMEOUT;
         None
     }
 
@@ -198,13 +198,13 @@ impl InteractiveCall {
     }
 
     /// Passes the client's responses to the server. Requests without a response stay open.
-    pub(super) async fn respond(&mut self, asked: &ModernRequest, answers: &Object) {
-        self.token = asked.progress_token();
+    pub(super) async fn respond(&mut self, client_request: &ModernRequest, answers: &Object) {
+        self.token = client_request.progress_token();
         for (name, answer) in answers.iter() {
             let input_request = self.input_requests.remove(name);
             if let (Some(input_request), Some(client)) = (input_request, &self.client) {
                 // Only a response extends the deadline.
-                self.until = Instant::now() + WAITING;
+                self.until = Instant::now() + CLIENT_TIMEOUT;
                 let answer = Message::result(input_request.id, answer.to_owned());
                 client.session.respond(answer).await;
             }
@@ -233,7 +233,7 @@ impl InteractiveCall {
     pub(super) async fn end(mut self) {
         if let Some(client) = self.client.take() {
             client.session.refuse_requests("the call has ended").await;
-            self.calls.give_back(client);
+            self.calls.release(client);
         }
     }
 }
@@ -251,8 +251,8 @@ impl Drop for InteractiveCall {
         let calls = self.calls.clone();
         runtime.spawn(async move {
             client.session.refuse_requests("the call has ended").await;
-            sleep(SETTLING).await;
-            calls.give_back(client);
+            sleep(SETTLE_TIME).await;
+            calls.release(client);
         });
     }
 }

@@ -44,18 +44,22 @@ pub(super) struct Client {
 
 impl ClientKey {
     pub(super) fn new(request: &InteractiveRequest<'_>) -> Self {
-        let asked = request.asked;
-        let capabilities = asked.capabilities.raw();
+        let client_request = request.client_request;
+        let capabilities = client_request.capabilities.raw();
         Self {
             server: request.hosted.name().clone(),
             principal: request.principal.clone(),
-            client: digest_of(&[asked.client_info.as_deref(), Some(&capabilities)]),
+            client: digest_of(&[client_request.client_info.as_deref(), Some(&capabilities)]),
         }
     }
 }
 
 impl Client {
-    pub(super) fn new(key: ClientKey, asked: &ModernRequest, budget: &MemoryBudget) -> Self {
+    pub(super) fn new(
+        key: ClientKey,
+        client_request: &ModernRequest,
+        budget: &MemoryBudget,
+    ) -> Self {
         let session = ClientSession::new(
             "internal".into(),
             Target::One(key.server.clone()),
@@ -67,7 +71,11 @@ impl Client {
         let initialized = Initialized {
             version: NEWEST_LEGACY.to_owned(),
             hubs: None,
-            processes: Some(ClientProcesses::new(&session, &initialize(asked), false)),
+            processes: Some(ClientProcesses::new(
+                &session,
+                &initialize_params(client_request),
+                false,
+            )),
         };
         session.set_initialized(initialized);
         let messages = session.standalone_stream.reader(None);
@@ -100,8 +108,8 @@ impl Client {
             self.session.refuse_requests("the call has ended").await;
             while self.messages.next().now_or_never().flatten().is_some() {}
         }
-        let set = lock(&self.session.preferences).level;
-        let changed = level.filter(|level| set != Some(*level));
+        let current = lock(&self.session.preferences).level;
+        let changed = level.filter(|level| current != Some(*level));
         if let (Some(level), Some(processes)) = (changed, self.processes()) {
             processes.apply(Preference::LogLevel(level)).await;
         }
@@ -112,25 +120,25 @@ pub(super) async fn call_legacy(
     session: &Arc<ClientSession>,
     hosted: &Arc<dyn HostedServer>,
     request: Message,
-    how: CallOptions,
+    options: CallOptions,
 ) -> Result<Message, RpcError> {
     let initialized = session.initialized();
     let processes = initialized.and_then(|it| it.processes.as_ref());
-    call_server(processes, hosted, request, how).await
+    call_server(processes, hosted, request, options).await
 }
 
 /// Parameters of `initialize`, derived from the modern request.
-fn initialize(asked: &ModernRequest) -> Box<RawValue> {
-    let mut offered = Object::default();
+fn initialize_params(client_request: &ModernRequest) -> Box<RawValue> {
+    let mut capabilities = Object::default();
     for key in ["sampling", "elicitation", "roots", "experimental"] {
-        if let Some(value) = asked.capabilities.get(key) {
-            offered.set(key, value.to_owned());
+        if let Some(value) = client_request.capabilities.get(key) {
+            capabilities.set(key, value.to_owned());
         }
     }
-    let client_info = asked.client_info.clone();
+    let client_info = client_request.client_info.clone();
     let params = Object::of([
         ("protocolVersion", raw(NEWEST_LEGACY)),
-        ("capabilities", offered.raw()),
+        ("capabilities", capabilities.raw()),
         ("clientInfo", client_info.unwrap_or_else(nameless)),
     ]);
     params.raw()

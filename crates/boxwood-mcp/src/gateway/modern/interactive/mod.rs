@@ -31,11 +31,11 @@ use crate::protocol_versions::translate;
 use crate::wire::{CallOptions, Message, Object, Principal};
 
 /// Time that the client has to respond.
-const WAITING: Duration = Duration::from_mins(5);
-const MOST_SUSPENDED: usize = 256;
-const MOST_SUSPENDED_OF_ONE: usize = 32;
+const CLIENT_TIMEOUT: Duration = Duration::from_mins(5);
+const MAX_SUSPENDED: usize = 256;
+const MAX_SUSPENDED_PER_PRINCIPAL: usize = 32;
 /// Maximum number of idle sessions of one client.
-const MOST_IDLE: usize = 4;
+const MAX_IDLE: usize = 4;
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ struct SuspendedCall {
 pub(crate) struct InteractiveRequest<'a> {
     pub(crate) hosted: &'a Arc<dyn HostedServer>,
     pub(crate) principal: &'a Principal,
-    pub(crate) asked: &'a ModernRequest,
+    pub(crate) client_request: &'a ModernRequest,
     pub(crate) method: &'a str,
     pub(crate) params: &'a Object,
 }
@@ -90,7 +90,7 @@ impl InteractiveRequest<'_> {
 
     fn legacy(&self) -> Message {
         let params = translate::legacy_params(self.params);
-        self.asked.request.with_call(self.method, params)
+        self.client_request.message.with_call(self.method, params)
     }
 
     fn modern(&self, answer: Message) -> Result<Message, RpcError> {
@@ -141,35 +141,35 @@ impl InteractiveCalls {
     pub(crate) async fn list(
         &self,
         request: &InteractiveRequest<'_>,
-        how: CallOptions,
-        within: Duration,
+        options: CallOptions,
+        limit: Duration,
     ) -> Result<Option<Message>, RpcError> {
         let Some(client) = self.client(request).await? else {
             return Ok(None);
         };
-        let calling = call_legacy(&client.session, request.hosted, request.legacy(), how);
+        let calling = call_legacy(&client.session, request.hosted, request.legacy(), options);
         // After a timeout the process is not used again: it may wait for a response of the client.
-        let Ok(answer) = timeout(within, calling).await else {
+        let Ok(answer) = timeout(limit, calling).await else {
             return Ok(None);
         };
-        self.give_back(client);
+        self.release(client);
         request.modern(answer?).map(Some)
     }
 
     /// Returns the idle session that was used last, or starts a new one.
     async fn client(&self, request: &InteractiveRequest<'_>) -> Result<Option<Client>, RpcError> {
-        let asked = request.asked;
+        let client_request = request.client_request;
         let key = ClientKey::new(request);
         let idle = {
             let mut state = lock(&self.state);
             let is_own = |client: &Client| client.key == key && client.is_running();
             let own = state.idle.iter().rposition(is_own);
-            own.map(|at| state.idle.remove(at))
+            own.map(|index| state.idle.remove(index))
         };
         if idle.is_some() {
             return Ok(idle);
         }
-        let client = Client::new(key, asked, &self.budget);
+        let client = Client::new(key, client_request, &self.budget);
         let mut started = client.start(request.hosted).await;
         if matches!(started, Err(HostingError::Full { .. })) {
             // Stop an idle process to make room.
@@ -177,7 +177,7 @@ impl InteractiveCalls {
                 let mut state = lock(&self.state);
                 let of_server = |other: &Client| other.key.server == client.key.server;
                 let oldest = state.idle.iter().position(of_server);
-                oldest.map(|at| state.idle.remove(at))
+                oldest.map(|index| state.idle.remove(index))
             };
             if unused.is_some() {
                 drop(unused);
@@ -191,22 +191,22 @@ impl InteractiveCalls {
         }
     }
 
-    fn give_back(&self, client: Client) {
+    fn release(&self, client: Client) {
         let mut state = lock(&self.state);
-        let mut gone: Vec<_> = state.idle.extract_if(.., |it| !it.is_running()).collect();
+        let mut removed: Vec<_> = state.idle.extract_if(.., |it| !it.is_running()).collect();
         let is_same = |other: &Client| other.key == client.key;
-        if state.idle.iter().filter(|it| is_same(it)).count() >= MOST_IDLE {
+        if state.idle.iter().filter(|it| is_same(it)).count() >= MAX_IDLE {
             let oldest = state.idle.iter().position(is_same);
-            gone.extend(oldest.map(|at| state.idle.remove(at)));
+            removed.extend(oldest.map(|index| state.idle.remove(index)));
         }
         if state.is_closed || !client.is_running() {
-            gone.push(client);
+            removed.push(client);
         } else {
             state.idle.push(client);
         }
         drop(state);
         // Outside the lock, because it stops processes.
-        drop(gone);
+        drop(removed);
     }
 
     /// Returns the `input_required` result.
@@ -220,8 +220,10 @@ impl InteractiveCalls {
             return Err(RpcError::new(INTERNAL_ERROR, "daemon is shutting down"));
         }
         let calls = state.suspended.values();
-        let of_one = calls.filter(|other| other.key.principal == key.principal);
-        if of_one.count() >= MOST_SUSPENDED_OF_ONE || state.suspended.len() >= MOST_SUSPENDED {
+        let of_principal = calls.filter(|other| other.key.principal == key.principal);
+        if of_principal.count() >= MAX_SUSPENDED_PER_PRINCIPAL
+            || state.suspended.len() >= MAX_SUSPENDED
+        {
             drop(state);
             return Err(RpcError::new(
                 INTERNAL_ERROR,
@@ -256,7 +258,7 @@ impl InteractiveCalls {
             state.suspended.remove(&name)
         };
         let mut call = suspended.ok_or_else(unknown)?.call;
-        call.respond(request.asked, &answers).await;
+        call.respond(request.client_request, &answers).await;
         Ok(call)
     }
 

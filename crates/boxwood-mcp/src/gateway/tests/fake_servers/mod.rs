@@ -97,7 +97,7 @@ impl<K: Kind> FakeServers<K> {
 
     pub(super) fn gateway_with(self: &Arc<Self>, settings: GatewaySettings) -> Gateway {
         let registry: Arc<Self> = Arc::clone(self);
-        Gateway::over(registry, settings)
+        Gateway::with_registry(registry, settings)
     }
 
     pub(super) fn home(&self, name: &str) -> &Arc<Home<K>> {
@@ -277,7 +277,7 @@ impl<K: Kind> HostedServer for Run<K> {
                 connection,
                 handshake: Arc::new(handshake.expect("a handshake")),
                 inbound,
-                _keep: Box::new(counted),
+                _guard: Box::new(counted),
             })
         }
         .boxed()

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::client::{Stream, read_slowly, request};
 use super::*;
-use crate::gateway::notifications::preferences::{LONGEST_URI, MOST_URI_BYTES};
+use crate::gateway::notifications::preferences::{MAX_TOTAL_URI_BYTES, MAX_URI_BYTES};
 use crate::gateway::tests::modern::{FakeServers, Knows};
 
 async fn set_level(client: &Client, level: &str) -> Value {
@@ -132,8 +132,8 @@ async fn subscriptions_of_cancelled_requests_count_for_the_limit() {
     *record.unanswered.lock().expect("lock") = Some(("main", "resources/subscribe"));
     let client = Client::begun(&servers.gateway(), "one", json!({})).await;
     client.call(1, "echo", json!({})).await;
-    for number in 1..=MOST_URI_BYTES / LONGEST_URI {
-        let uri = format!("{number:0LONGEST_URI$}");
+    for number in 1..=MAX_TOTAL_URI_BYTES / MAX_URI_BYTES {
+        let uri = format!("{number:0MAX_URI_BYTES$}");
         let body = request(91, "resources/subscribe", json!({"uri": uri}));
         let asking = client.clone();
         let asking = tokio::spawn(async move { asking.post(&body).await });
@@ -154,8 +154,8 @@ async fn a_failed_unsubscription_does_not_count_for_the_limit() {
     let record = servers.record("one");
     *record.unanswered.lock().expect("lock") = Some(("main", "resources/unsubscribe"));
     let client = Client::begun(&servers.gateway(), "one", json!({})).await;
-    for number in 0..=MOST_URI_BYTES / LONGEST_URI {
-        let uri = format!("{number:0LONGEST_URI$}");
+    for number in 0..=MAX_TOTAL_URI_BYTES / MAX_URI_BYTES {
+        let uri = format!("{number:0MAX_URI_BYTES$}");
         let answer = subscribe(&client, "subscribe", &uri).await;
         assert_eq!(answer["result"], json!({}), "{answer}");
         let body = request(91, "resources/unsubscribe", json!({"uri": uri}));

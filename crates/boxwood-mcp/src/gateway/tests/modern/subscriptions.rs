@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::client::Stream;
 use super::{Client, FakeServers, Knows};
-use crate::gateway::notifications::preferences::LONGEST_URI;
+use crate::gateway::notifications::preferences::MAX_URI_BYTES;
 use crate::gateway::server_registry::ServerRegistry as _;
 use crate::gateway::tests::fake_servers::named;
 
@@ -173,7 +173,7 @@ async fn a_server_that_does_not_answer_a_subscription_gets_no_further_ones() {
 async fn only_the_uri_that_is_too_long_is_left_out() {
     let servers = FakeServers::with(&[("old", Knows::Sessions)]);
     let client = Client::new(&servers.gateway(), "old");
-    let long = "x".repeat(LONGEST_URI + 1);
+    let long = "x".repeat(MAX_URI_BYTES + 1);
     let wanted = json!({"notifications": {"resourceSubscriptions": [long, "memo:one"]}});
     let mut stream = Stream::of(client.send("subscriptions/listen", wanted).await);
     let first = stream.next().await.expect("an acknowledgement");
