@@ -28,10 +28,10 @@ use crate::wire::{
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A kind of little servers.
+/// How the processes of a fake server start.
 pub(super) trait Kind: Copy + Send + Sync + 'static {
     /// Maximum number of dedicated processes of one server.
-    const MOST_OWN: usize;
+    const MAX_DEDICATED: usize;
 
     /// Starts the server's `main` process, its `modern` one or a dedicated one (`own`).
     fn start(self, server: &McpServerName, process: &'static str, record: &ServerRecord) -> Pipe;
@@ -40,12 +40,12 @@ pub(super) trait Kind: Copy + Send + Sync + 'static {
 }
 
 pub(super) struct FakeServers<K> {
-    servers: BTreeMap<McpServerName, Arc<Home<K>>>,
+    servers: BTreeMap<McpServerName, Arc<FakeServer<K>>>,
     changes: watch::Sender<u64>,
 }
 
 /// One server, between its runs.
-pub(super) struct Home<K> {
+pub(super) struct FakeServer<K> {
     name: McpServerName,
     kind: K,
     record: ServerRecord,
@@ -60,7 +60,7 @@ pub(super) struct Home<K> {
 }
 
 struct Run<K> {
-    home: Arc<Home<K>>,
+    server: Arc<FakeServer<K>>,
     connection: Connection,
     handshake: Arc<Handshake>,
     modern: tokio::sync::Mutex<Option<Connection>>,
@@ -72,8 +72,8 @@ pub(super) fn named(name: &str) -> McpServerName {
 
 impl<K: Kind> FakeServers<K> {
     pub(super) fn of(servers: impl IntoIterator<Item = (McpServerName, K)>) -> Arc<Self> {
-        let homes = servers.into_iter().map(|(name, kind)| {
-            let home = Home {
+        let fake_servers = servers.into_iter().map(|(name, kind)| {
+            let server = FakeServer {
                 name: name.clone(),
                 kind,
                 record: ServerRecord::default(),
@@ -83,10 +83,10 @@ impl<K: Kind> FakeServers<K> {
                 is_slow: AtomicBool::new(false),
                 is_late: AtomicBool::new(false),
             };
-            (name, Arc::new(home))
+            (name, Arc::new(server))
         });
         Arc::new(Self {
-            servers: homes.collect(),
+            servers: fake_servers.collect(),
             changes: watch::channel(0).0,
         })
     }
@@ -100,23 +100,23 @@ impl<K: Kind> FakeServers<K> {
         Gateway::with_registry(registry, settings)
     }
 
-    pub(super) fn home(&self, name: &str) -> &Arc<Home<K>> {
+    pub(super) fn fake_server(&self, name: &str) -> &Arc<FakeServer<K>> {
         &self.servers[&named(name)]
     }
 
     pub(super) fn record(&self, name: &str) -> &ServerRecord {
-        &self.home(name).record
+        &self.fake_server(name).record
     }
 
     pub(super) fn children(&self, name: &str) -> usize {
-        self.home(name).children.load(Ordering::SeqCst)
+        self.fake_server(name).children.load(Ordering::SeqCst)
     }
 
     /// Stops the process. The argument decides whether it is restarted.
     pub(super) fn end(&self, name: &str, is_gone: bool) {
-        let home = self.home(name);
-        home.is_gone.store(is_gone, Ordering::SeqCst);
-        let run = home.run.lock().expect("lock").take();
+        let server = self.fake_server(name);
+        server.is_gone.store(is_gone, Ordering::SeqCst);
+        let run = server.run.lock().expect("lock").take();
         if let Some(run) = run {
             run.connection.close();
         }
@@ -124,7 +124,7 @@ impl<K: Kind> FakeServers<K> {
     }
 }
 
-impl<K: Kind> Home<K> {
+impl<K: Kind> FakeServer<K> {
     fn running(&self) -> Option<Arc<Run<K>>> {
         let run = self.run.lock().expect("lock").clone();
         run.filter(|run| !run.connection.is_ended())
@@ -147,31 +147,31 @@ impl<K: Kind> ServerRegistry for FakeServers<K> {
         name: &'a McpServerName,
     ) -> BoxFuture<'a, Result<Arc<dyn HostedServer>, HostingError>> {
         async move {
-            let home = self
+            let server = self
                 .servers
                 .get(name)
                 .ok_or_else(|| HostingError::NotFound {
                     name: name.to_string(),
                 })?;
-            if home.is_gone.load(Ordering::SeqCst) {
+            if server.is_gone.load(Ordering::SeqCst) {
                 return Err(HostingError::Failed {
                     phase: McpPhase::McpInit,
-                    message: "it said nothing".to_owned(),
+                    message: "no response".to_owned(),
                     hint: Some("look at its log".to_owned()),
                 });
             }
-            if let Some(run) = home.running() {
+            if let Some(run) = server.running() {
                 return Ok(run as Arc<dyn HostedServer>);
             }
-            let connection = home.connect("main");
+            let connection = server.connect("main");
             let handshake = handshake(&connection, &ClientIdentity::boxwood(), DEADLINE).await;
             let run = Arc::new(Run {
-                home: Arc::clone(home),
+                server: Arc::clone(server),
                 connection,
                 handshake: Arc::new(handshake.expect("a handshake")),
                 modern: tokio::sync::Mutex::default(),
             });
-            *home.run.lock().expect("lock") = Some(Arc::clone(&run));
+            *server.run.lock().expect("lock") = Some(Arc::clone(&run));
             self.changes.send_modify(|count| *count += 1);
             Ok(run as Arc<dyn HostedServer>)
         }
@@ -184,9 +184,9 @@ impl<K: Kind> ServerRegistry for FakeServers<K> {
     }
 
     fn status(&self, name: &McpServerName) -> ServerStatus {
-        let home = self.servers.get(name);
-        let is_gone = home.is_none_or(|home| home.is_gone.load(Ordering::SeqCst));
-        let state = match home.and_then(|home| home.running()) {
+        let server = self.servers.get(name);
+        let is_gone = server.is_none_or(|server| server.is_gone.load(Ordering::SeqCst));
+        let state = match server.and_then(|server| server.running()) {
             Some(run) => ServerState::Connected(run.connection.id()),
             None if is_gone => ServerState::Unavailable,
             None => ServerState::Idle,
@@ -212,7 +212,7 @@ impl Drop for CountedChild {
 
 impl<K: Kind> HostedServer for Run<K> {
     fn name(&self) -> &McpServerName {
-        &self.home.name
+        &self.server.name
     }
 
     fn allows_tool(&self, tool: &str) -> bool {
@@ -236,14 +236,14 @@ impl<K: Kind> HostedServer for Run<K> {
             if self.handshake.protocol == Protocol::Modern {
                 return Ok(Some(self.connection.clone()));
             }
-            if !self.home.kind.is_modern() {
+            if !self.server.kind.is_modern() {
                 return Ok(None);
             }
             let mut modern = self.modern.lock().await;
             if modern.is_none() {
-                let connection = self.home.connect("modern");
+                let connection = self.server.connect("modern");
                 let handshake = discover(&connection, &ClientIdentity::boxwood(), DEADLINE).await;
-                while self.home.is_late.load(Ordering::SeqCst) {
+                while self.server.is_late.load(Ordering::SeqCst) {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 handshake.expect("a handshake");
@@ -259,17 +259,17 @@ impl<K: Kind> HostedServer for Run<K> {
         initialize: Box<RawValue>,
     ) -> BoxFuture<'_, Result<DedicatedProcess, HostingError>> {
         async move {
-            if self.home.is_slow.load(Ordering::SeqCst) {
+            if self.server.is_slow.load(Ordering::SeqCst) {
                 std::future::pending::<()>().await;
             }
-            let children = &self.home.children;
-            if children.load(Ordering::SeqCst) >= K::MOST_OWN {
+            let children = &self.server.children;
+            if children.load(Ordering::SeqCst) >= K::MAX_DEDICATED {
                 let message = "too many".to_owned();
                 return Err(HostingError::Full { message });
             }
             children.fetch_add(1, Ordering::SeqCst);
             let counted = CountedChild(Arc::clone(children));
-            let connection = self.home.connect("own");
+            let connection = self.server.connect("own");
             let inbound = connection.inbound(InboundFilter::All);
             let handshake =
                 handshake(&connection, &ClientIdentity::client(initialize), DEADLINE).await;

@@ -19,13 +19,13 @@ pub(in crate::gateway) struct Pipe {
 pub(in crate::gateway) struct Ends {
     pub(in crate::gateway) output: mpsc::Sender<Bytes>,
     pub(in crate::gateway) input: mpsc::Receiver<Bytes>,
-    pub(in crate::gateway) leaving: watch::Sender<bool>,
+    pub(in crate::gateway) exit: watch::Sender<bool>,
 }
 
 pub(in crate::gateway) fn pipe() -> (Pipe, Ends) {
     let (output, written) = mpsc::channel(64);
     let (sender, input) = mpsc::channel(64);
-    let (leaving, exited) = watch::channel(false);
+    let (exit, exited) = watch::channel(false);
     let pipe = Pipe {
         written: Mutex::new(written),
         input: sender,
@@ -34,7 +34,7 @@ pub(in crate::gateway) fn pipe() -> (Pipe, Ends) {
     let ends = Ends {
         output,
         input,
-        leaving,
+        exit,
     };
     (pipe, ends)
 }

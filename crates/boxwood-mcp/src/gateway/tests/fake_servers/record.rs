@@ -9,9 +9,9 @@ use serde_json::Value;
 /// Shared by all processes of one server.
 #[derive(Clone, Default)]
 pub(in crate::gateway) struct ServerRecord {
-    heard: Arc<Mutex<Vec<String>>>,
+    received: Arc<Mutex<Vec<String>>>,
     /// Delay of the handshake response.
-    pub(in crate::gateway) greets_after: Arc<Mutex<Duration>>,
+    pub(in crate::gateway) initialize_delay: Arc<Mutex<Duration>>,
     /// Additional tools, set by a test.
     pub(in crate::gateway) more_tools: Arc<Mutex<Vec<Value>>>,
     /// A process and the method that it does not respond to.
@@ -21,28 +21,28 @@ pub(in crate::gateway) struct ServerRecord {
 }
 
 impl ServerRecord {
-    pub(in crate::gateway) fn note(&self, line: String) {
-        self.heard.lock().expect("lock").push(line);
+    pub(in crate::gateway) fn add(&self, line: String) {
+        self.received.lock().expect("lock").push(line);
     }
 
-    pub(in crate::gateway) fn heard(&self, begins: &str) -> Vec<String> {
-        let heard = self.heard.lock().expect("lock");
-        let found = heard.iter().filter(|line| line.starts_with(begins));
+    pub(in crate::gateway) fn received(&self, prefix: &str) -> Vec<String> {
+        let received = self.received.lock().expect("lock");
+        let found = received.iter().filter(|line| line.starts_with(prefix));
         found.cloned().collect()
     }
 
     /// Waits until `count` matching lines were received.
-    pub(in crate::gateway) async fn wait(&self, begins: &str, count: usize) -> Vec<String> {
+    pub(in crate::gateway) async fn wait(&self, prefix: &str, count: usize) -> Vec<String> {
         for _ in 0..500 {
-            let heard = self.heard(begins);
-            if heard.len() >= count {
-                return heard;
+            let received = self.received(prefix);
+            if received.len() >= count {
+                return received;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!(
-            "`{begins}` was not received {count} times: {:?}",
-            self.heard("")
+            "`{prefix}` was not received {count} times: {:?}",
+            self.received("")
         );
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::{Client, Stream, request};
-use crate::gateway::tests::modern::{FakeServers, Knows};
+use crate::gateway::tests::modern::{FakeServers, Versions};
 
 fn answer(id: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": {"action": "accept"}})
@@ -14,7 +14,8 @@ fn answer(id: &Value) -> Value {
 
 /// A client that gets server requests on its standalone stream.
 async fn interactive(servers: &std::sync::Arc<FakeServers>) -> (Client, Stream) {
-    let mut client = Client::begun(&servers.gateway(), "_all", json!({"elicitation": {}})).await;
+    let mut client =
+        Client::initialized(&servers.gateway(), "_all", json!({"elicitation": {}})).await;
     let stream = Stream::of(client.get(None).await);
     client.accept = "application/json";
     (client, stream)
@@ -38,7 +39,7 @@ fn spawn_call(client: &Client, id: u64, tool: &str) -> tokio::task::JoinHandle<V
 
 #[tokio::test]
 async fn clients_with_sessions_see_all_servers() {
-    let servers = FakeServers::with(&[("a", Knows::Sessions), ("n", Knows::Stateless)]);
+    let servers = FakeServers::with(&[("a", Versions::Legacy), ("n", Versions::Modern)]);
     let mut client = Client::new(&servers.gateway(), "_all");
     let handshake = client.initialize("2025-11-25", json!({})).await;
     assert_eq!(handshake["serverInfo"]["name"], "boxwood");
@@ -49,14 +50,14 @@ async fn clients_with_sessions_see_all_servers() {
     for (id, server) in [(2, "a"), (3, "n")] {
         let tool = format!("{server}__echo");
         let got = client.call(id, &tool, json!({"z": 1})).await.json();
-        assert_eq!(got["result"]["said"], json!({"z": 1}), "{server}");
+        assert_eq!(got["result"]["arguments"], json!({"z": 1}), "{server}");
         assert_eq!(got["result"]["by"], "main", "{server}");
     }
 }
 
 #[tokio::test]
 async fn every_server_may_send_requests_to_a_client_of_all() {
-    let servers = FakeServers::with(&[("a", Knows::Sessions), ("b", Knows::Sessions)]);
+    let servers = FakeServers::with(&[("a", Versions::Legacy), ("b", Versions::Legacy)]);
     let (client, mut stream) = interactive(&servers).await;
     let calls =
         [(1, "a"), (2, "b")].map(|(id, server)| spawn_call(&client, id, &format!("{server}__ask")));
@@ -81,8 +82,11 @@ async fn every_server_may_send_requests_to_a_client_of_all() {
 
 #[tokio::test]
 async fn a_slow_server_does_not_delay_the_others() {
-    let servers = FakeServers::with(&[("a", Knows::Sessions), ("b", Knows::Sessions)]);
-    servers.home("a").is_slow.store(true, Ordering::SeqCst);
+    let servers = FakeServers::with(&[("a", Versions::Legacy), ("b", Versions::Legacy)]);
+    servers
+        .fake_server("a")
+        .is_slow
+        .store(true, Ordering::SeqCst);
     let (client, _stream) = interactive(&servers).await;
     let slow = spawn_call(&client, 1, "a__echo");
     servers.record("a").wait("main initialize", 1).await;
@@ -102,7 +106,7 @@ async fn a_slow_server_does_not_delay_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_without_a_response_is_cancelled() {
-    let servers = FakeServers::with(&[("a", Knows::Sessions)]);
+    let servers = FakeServers::with(&[("a", Versions::Legacy)]);
     let (client, mut stream) = interactive(&servers).await;
     let body = super::client::call(1, "a__ask", json!({})).to_string();
     let asking = tokio::spawn(async move {
@@ -121,7 +125,7 @@ async fn a_request_without_a_response_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn preferences_are_set_even_if_the_call_that_started_the_process_is_cancelled() {
-    let servers = FakeServers::with(&[("a", Knows::Sessions)]);
+    let servers = FakeServers::with(&[("a", Versions::Legacy)]);
     let record = servers.record("a");
     *record.unanswered.lock().expect("lock") = Some(("own", "logging/setLevel"));
     let (client, _stream) = interactive(&servers).await;
@@ -137,7 +141,7 @@ async fn preferences_are_set_even_if_the_call_that_started_the_process_is_cancel
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 4}});
     client.post(&cancel).await;
     cancelled.abort();
-    assert!(record.heard("own resources/subscribe").is_empty());
+    assert!(record.received("own resources/subscribe").is_empty());
     tokio::time::sleep(Duration::from_secs(10)).await;
     record.wait("own resources/subscribe", 2).await;
 }

@@ -12,8 +12,8 @@ use crate::wire::BodyPermit;
 
 #[tokio::test]
 async fn unknown_fields_and_the_text_of_numbers_survive() {
-    let registry = Small::with(&["one"]);
-    let client = Client::begun(&registry.gateway(), "one", json!({})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let client = Client::initialized(&registry.gateway(), "one", json!({})).await;
     let body = "{\"jsonrpc\":\"2.0\",\n \"id\":\"a\\u00e4\",\r\n\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"n\":1.50,\"big\":12345678901234567890}}}";
     let got = client.post_text(body).await;
     let answer = got.json();
@@ -27,10 +27,10 @@ async fn unknown_fields_and_the_text_of_numbers_survive() {
 
 #[tokio::test]
 async fn filtered_tools_are_neither_listed_nor_called() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
     for capabilities in [json!({}), json!({"roots": {}})] {
-        let client = Client::begun(&gateway, "one", capabilities).await;
+        let client = Client::initialized(&gateway, "one", capabilities).await;
         let got = client
             .post(&request(1, "tools/list", json!({})))
             .await
@@ -41,12 +41,12 @@ async fn filtered_tools_are_neither_listed_nor_called() {
         let got = client.call(2, "secret", json!({})).await.json();
         assert_eq!(got["error"]["code"], -32602, "{got}");
     }
-    assert!(registry.record("one").heard("tools/call").is_empty());
+    assert!(registry.record("one").received("tools/call").is_empty());
 }
 
 #[tokio::test]
 async fn a_request_without_an_id_reaches_no_server() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
     let mut unanswerable = call(1, "secret", json!({}));
     unanswerable
@@ -63,19 +63,19 @@ async fn a_request_without_an_id_reaches_no_server() {
         client.call(2, tool, json!({})).await;
         client.delete().await;
     }
-    let heard = registry.record("one").heard("tools/call");
+    let received = registry.record("one").received("tools/call");
     assert!(
-        !heard.iter().any(|line| line.contains("secret")),
-        "{heard:?}"
+        !received.iter().any(|line| line.contains("secret")),
+        "{received:?}"
     );
 }
 
 #[tokio::test]
 async fn ambiguous_calls_are_refused() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
     for capabilities in [json!({}), json!({"roots": {}})] {
-        let client = Client::begun(&gateway, "one", capabilities).await;
+        let client = Client::initialized(&gateway, "one", capabilities).await;
         for body in [
             r#"{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/call","params":{"name":"secret"}}"#,
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","Name":"secret"}}"#,
@@ -85,17 +85,17 @@ async fn ambiguous_calls_are_refused() {
             assert_eq!(got.json()["error"]["code"], -32600);
         }
     }
-    let heard = registry.record("one");
-    assert!(heard.heard("ping").is_empty() && heard.heard("tools/call").is_empty());
+    let record = registry.record("one");
+    assert!(record.received("ping").is_empty() && record.received("tools/call").is_empty());
 }
 
 #[tokio::test]
 async fn clients_with_the_same_ids_and_tokens_get_their_own_messages() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
     let mut calls = tokio::task::JoinSet::new();
     for who in ["left", "right"] {
-        let client = Client::begun(&gateway, "one", json!({})).await;
+        let client = Client::initialized(&gateway, "one", json!({})).await;
         for id in 1..=10 {
             let client = client.clone();
             calls.spawn(async move {
@@ -114,16 +114,16 @@ async fn clients_with_the_same_ids_and_tokens_get_their_own_messages() {
         let messages = got.messages();
         let (last, news) = messages.split_last().expect("an answer");
         assert_eq!(news.len(), 3, "{messages:?}");
-        for (index, said) in news.iter().enumerate() {
-            assert_eq!(said["params"]["progressToken"], id);
-            assert_eq!(said["params"]["message"], *who);
-            assert_eq!(said["params"]["progress"], index + 1);
+        for (index, message) in news.iter().enumerate() {
+            assert_eq!(message["params"]["progressToken"], id);
+            assert_eq!(message["params"]["message"], *who);
+            assert_eq!(message["params"]["progress"], index + 1);
         }
         assert_eq!(last["id"], id);
         assert_eq!(last["result"]["who"], *who);
     }
     assert_eq!(
-        registry.record("one").heard("initialize").len(),
+        registry.record("one").received("initialize").len(),
         1,
         "one process"
     );
@@ -131,8 +131,8 @@ async fn clients_with_the_same_ids_and_tokens_get_their_own_messages() {
 
 #[tokio::test]
 async fn an_id_is_used_once_at_a_time() {
-    let registry = Small::with(&["one"]);
-    let client = Client::begun(&registry.gateway(), "one", json!({})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let client = Client::initialized(&registry.gateway(), "one", json!({})).await;
     let slow = client.clone();
     let slow = tokio::spawn(async move { slow.call(1, "echo", json!({"wait_ms": 300})).await });
     registry.record("one").wait("tools/call", 1).await;
@@ -146,8 +146,8 @@ async fn an_id_is_used_once_at_a_time() {
 
 #[tokio::test]
 async fn a_cancelled_call_is_cancelled_at_the_server_by_its_own_id() {
-    let registry = Small::with(&["one"]);
-    let client = Client::begun(&registry.gateway(), "one", json!({})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let client = Client::initialized(&registry.gateway(), "one", json!({})).await;
     let hanging = client.clone();
     let hanging = tokio::spawn(async move { hanging.call(5, "hang", json!({})).await });
     registry.record("one").wait("tools/call", 1).await;
@@ -156,11 +156,11 @@ async fn a_cancelled_call_is_cancelled_at_the_server_by_its_own_id() {
     assert_eq!(client.post(&cancelled).await.status, StatusCode::ACCEPTED);
     let got = hanging.await.expect("a call");
     assert!(got.messages().is_empty() && got.is_events(), "{}", got.text);
-    let heard = registry
+    let received = registry
         .record("one")
         .wait("notifications/cancelled", 1)
         .await;
-    let id: u64 = heard[0]
+    let id: u64 = received[0]
         .rsplit(' ')
         .next()
         .and_then(|id| id.parse().ok())
@@ -176,17 +176,18 @@ async fn a_cancelled_call_is_cancelled_at_the_server_by_its_own_id() {
 
 #[tokio::test]
 async fn a_lost_connection_does_not_cancel_the_call() {
-    let registry = Small::with(&["one"]);
-    let client = Client::begun(&registry.gateway(), "one", json!({})).await;
-    let gone = client.clone();
-    let gone = tokio::spawn(async move { gone.call(1, "echo", json!({"wait_ms": 200})).await });
+    let registry = LegacyServers::with(&["one"]);
+    let client = Client::initialized(&registry.gateway(), "one", json!({})).await;
+    let disconnecting = client.clone();
+    let disconnecting =
+        tokio::spawn(async move { disconnecting.call(1, "echo", json!({"wait_ms": 200})).await });
     registry.record("one").wait("tools/call", 1).await;
-    gone.abort();
+    disconnecting.abort();
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert!(
         registry
             .record("one")
-            .heard("notifications/cancelled")
+            .received("notifications/cancelled")
             .is_empty()
     );
     let got = client.call(1, "echo", json!({})).await;
@@ -195,11 +196,11 @@ async fn a_lost_connection_does_not_cancel_the_call() {
 
 #[tokio::test]
 async fn a_server_that_exits_fails_its_calls_and_is_restarted_for_the_next() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
     for capabilities in [json!({}), json!({"sampling": {}})] {
-        let client = Client::begun(&gateway, "one", capabilities).await;
-        let before = registry.record("one").heard("tools/call").len();
+        let client = Client::initialized(&gateway, "one", capabilities).await;
+        let before = registry.record("one").received("tools/call").len();
         let hanging = client.clone();
         let hanging = tokio::spawn(async move { hanging.call(1, "hang", json!({})).await });
         registry.record("one").wait("tools/call", before + 1).await;
@@ -208,8 +209,8 @@ async fn a_server_that_exits_fails_its_calls_and_is_restarted_for_the_next() {
             let answer: Value = got.json();
             assert_eq!(answer["id"], id);
             assert_eq!(answer["error"]["data"]["phase"], "runtime", "{answer}");
-            let said = answer["error"]["message"].as_str().unwrap_or_default();
-            assert!(said.contains("exited"), "{said}");
+            let text = answer["error"]["message"].as_str().unwrap_or_default();
+            assert!(text.contains("exited"), "{text}");
         }
         let got = client.call(3, "echo", json!({})).await;
         assert_eq!(got.json()["result"]["unknown"], true);
@@ -218,8 +219,8 @@ async fn a_server_that_exits_fails_its_calls_and_is_restarted_for_the_next() {
 
 #[tokio::test]
 async fn long_results_arrive_whole() {
-    let registry = Small::with(&["one"]);
-    let client = Client::begun(&registry.gateway(), "one", json!({})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let client = Client::initialized(&registry.gateway(), "one", json!({})).await;
     let bytes = 8 << 20;
     let got = client.call(1, "big", json!({"bytes": bytes})).await;
     let text = got.json()["result"]["text"].as_str().map(str::len);
@@ -228,8 +229,8 @@ async fn long_results_arrive_whole() {
 
 #[tokio::test]
 async fn a_client_that_accepts_only_json_gets_only_the_response() {
-    let registry = Small::with(&["one"]);
-    let mut client = Client::begun(&registry.gateway(), "one", json!({})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let mut client = Client::initialized(&registry.gateway(), "one", json!({})).await;
     client.accept = "application/json";
     let got = client.call(1, "progress", json!({"who": "me"})).await;
     assert!(!got.is_events());
@@ -243,8 +244,8 @@ async fn a_client_that_accepts_only_json_gets_only_the_response() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_response_becomes_a_stream_with_keep_alive_comments() {
-    let registry = Small::with(&["one"]);
-    let client = Client::begun(&registry.gateway(), "one", json!({})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let client = Client::initialized(&registry.gateway(), "one", json!({})).await;
     let request = client.request(
         Method::POST,
         call(1, "echo", json!({"wait_ms": 50_000})).to_string(),
@@ -257,8 +258,8 @@ async fn a_slow_response_becomes_a_stream_with_keep_alive_comments() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_without_a_response_times_out_and_is_cancelled() {
-    let registry = Small::with(&["one"]);
-    let client = Client::begun(&registry.gateway(), "one", json!({})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let client = Client::initialized(&registry.gateway(), "one", json!({})).await;
     let request = client.request(Method::POST, call(1, "hang", json!({})).to_string());
     let got = client::read_slowly(client.send(request).await).await;
     let answer = got.messages().pop().expect("an answer");
@@ -270,16 +271,16 @@ async fn a_call_without_a_response_times_out_and_is_cancelled() {
         .await;
 }
 
-/// Whether a request's bytes are counted still, once its answer has begun and its server has heard of it.
+/// The bytes count until the server has received the request, or longer if the request may be sent again.
 #[tokio::test]
 async fn a_request_counts_for_as_long_as_its_bytes_are_held() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
     // With all servers, a request may be repeated with other parameters.
     for (count, server, tool, is_held) in
         [(1, "one", "hang", false), (2, "_all", "one__hang", true)]
     {
-        let mut client = Client::begun(&gateway, server, json!({})).await;
+        let mut client = Client::initialized(&gateway, server, json!({})).await;
         client.accept = "text/event-stream";
         let counted = Arc::new(());
         let weak = Arc::downgrade(&counted);
@@ -291,7 +292,7 @@ async fn a_request_counts_for_as_long_as_its_bytes_are_held() {
             .record("one")
             .wait("tools/call \"hang\"", count)
             .await;
-        let is_gone = async || {
+        let is_dropped = async || {
             while weak.upgrade().is_some() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -300,8 +301,8 @@ async fn a_request_counts_for_as_long_as_its_bytes_are_held() {
             assert!(weak.upgrade().is_some(), "the call goes on, and has it");
             client.delete().await;
         }
-        let gone = tokio::time::timeout(Duration::from_secs(20), is_gone()).await;
-        assert!(gone.is_ok(), "{server}");
+        let dropped = tokio::time::timeout(Duration::from_secs(20), is_dropped()).await;
+        assert!(dropped.is_ok(), "{server}");
         drop(answer);
     }
 }

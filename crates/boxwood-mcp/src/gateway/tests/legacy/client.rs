@@ -13,7 +13,7 @@ use crate::agent_server::Answer;
 use crate::gateway::tests::fake_servers::named;
 use crate::gateway::{Gateway, Target};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Clone)]
 pub(super) struct Client {
@@ -26,13 +26,13 @@ pub(super) struct Client {
 }
 
 /// A response that was read to its end.
-pub(super) struct Got {
+pub(super) struct TestResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) text: String,
 }
 
-impl Got {
+impl TestResponse {
     pub(super) fn is_events(&self) -> bool {
         self.headers
             .get("content-type")
@@ -87,7 +87,7 @@ impl Client {
     }
 
     /// A client with an initialized session.
-    pub(super) async fn begun(gateway: &Gateway, server: &str, capabilities: Value) -> Self {
+    pub(super) async fn initialized(gateway: &Gateway, server: &str, capabilities: Value) -> Self {
         let mut client = Self::new(gateway, server);
         client.initialize("2025-11-25", capabilities).await;
         client
@@ -100,12 +100,12 @@ impl Client {
         self.session = Some(session.to_str().expect("text").to_owned());
         let result = got.json()["result"].clone();
         self.version = result["protocolVersion"].as_str().map(str::to_owned);
-        let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        assert_eq!(self.post(&told).await.status, StatusCode::ACCEPTED);
+        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        assert_eq!(self.post(&initialized).await.status, StatusCode::ACCEPTED);
         result
     }
 
-    pub(super) async fn try_initialize(&self, version: &str, capabilities: Value) -> Got {
+    pub(super) async fn try_initialize(&self, version: &str, capabilities: Value) -> TestResponse {
         let client = json!({"name": "test", "version": "0"});
         let params =
             json!({"protocolVersion": version, "capabilities": capabilities, "clientInfo": client});
@@ -128,19 +128,21 @@ impl Client {
     pub(super) async fn send(&self, request: Request<Bytes>) -> Answer {
         let (target, principal) = (self.target.clone(), self.principal.clone());
         let answer = self.gateway.answer(target, principal, request);
-        timeout(PATIENCE, answer).await.expect("no answer in time")
+        timeout(RESPONSE_TIMEOUT, answer)
+            .await
+            .expect("no answer in time")
     }
 
-    pub(super) async fn post(&self, body: &Value) -> Got {
+    pub(super) async fn post(&self, body: &Value) -> TestResponse {
         self.post_text(&body.to_string()).await
     }
 
-    pub(super) async fn post_text(&self, body: &str) -> Got {
+    pub(super) async fn post_text(&self, body: &str) -> TestResponse {
         let request = self.request(Method::POST, body.to_owned());
         read(self.send(request).await).await
     }
 
-    pub(super) async fn call(&self, id: u64, tool: &str, arguments: Value) -> Got {
+    pub(super) async fn call(&self, id: u64, tool: &str, arguments: Value) -> TestResponse {
         self.post(&call(id, tool, arguments)).await
     }
 
@@ -153,7 +155,7 @@ impl Client {
         self.send(request).await
     }
 
-    pub(super) async fn delete(&self) -> Got {
+    pub(super) async fn delete(&self) -> TestResponse {
         let request = self.request(Method::DELETE, "");
         read(self.send(request).await).await
     }
@@ -174,16 +176,16 @@ pub(super) fn call(id: u64, tool: &str, arguments: Value) -> Value {
     )
 }
 
-pub(super) async fn read(answer: Answer) -> Got {
-    let got = timeout(PATIENCE, read_slowly(answer)).await;
+pub(super) async fn read(answer: Answer) -> TestResponse {
+    let got = timeout(RESPONSE_TIMEOUT, read_slowly(answer)).await;
     got.expect("an endless body")
 }
 
 /// Without an eye on the clock, which a test may have stopped.
-pub(super) async fn read_slowly(answer: Answer) -> Got {
+pub(super) async fn read_slowly(answer: Answer) -> TestResponse {
     let (head, body) = answer.into_parts();
     let bytes = body.collect().await.expect("body").to_bytes();
-    Got {
+    TestResponse {
         status: head.status,
         headers: head.headers,
         text: String::from_utf8(bytes.to_vec()).expect("UTF-8"),
@@ -191,9 +193,9 @@ pub(super) async fn read_slowly(answer: Answer) -> Got {
 }
 
 /// The one stream of the first revision.
-pub(super) struct OldStream(Stream);
+pub(super) struct LegacySseStream(Stream);
 
-impl OldStream {
+impl LegacySseStream {
     pub(super) fn of(answer: Answer) -> Self {
         Self(Stream::of(answer))
     }
@@ -245,7 +247,7 @@ impl Stream {
 
     /// Returns true if there was one.
     async fn more(&mut self) -> bool {
-        let frame = timeout(PATIENCE, self.answer.body_mut().frame()).await;
+        let frame = timeout(RESPONSE_TIMEOUT, self.answer.body_mut().frame()).await;
         let Some(frame) = frame.expect("nothing came") else {
             return false;
         };

@@ -12,4 +12,4 @@ mod shared_processes;
 mod streams;
 
 use self::client::Client;
-use self::registry::Small;
+use self::registry::LegacyServers;

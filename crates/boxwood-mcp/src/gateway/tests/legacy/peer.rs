@@ -10,25 +10,25 @@ use tokio::sync::mpsc;
 
 use crate::gateway::tests::fake_servers::{Ends, Pipe, ServerRecord, pipe};
 
-/// Runs until its input ends or it is told to die.
+/// Runs until its input ends or the tool `die` is called.
 pub(super) fn start(name: &str, record: &ServerRecord) -> Pipe {
     let (pipe, ends) = pipe();
     let Ends {
         output,
         input,
-        leaving,
+        exit,
     } = ends;
     let peer = Peer {
         name: name.to_owned(),
         record: record.clone(),
         output,
-        asked: Arc::default(),
+        pending_calls: Arc::default(),
         calls: Arc::default(),
     };
     tokio::spawn(async move {
-        peer.live(input).await;
+        peer.run(input).await;
         drop(peer);
-        let _ = leaving.send(true);
+        let _ = exit.send(true);
     });
     pipe
 }
@@ -39,12 +39,12 @@ struct Peer {
     record: ServerRecord,
     output: mpsc::Sender<Bytes>,
     /// Calls that wait for a client response, by the id of the server request.
-    asked: Arc<Mutex<BTreeMap<u64, Value>>>,
+    pending_calls: Arc<Mutex<BTreeMap<u64, Value>>>,
     calls: Arc<Mutex<u64>>,
 }
 
 impl Peer {
-    async fn live(&self, mut lines: mpsc::Receiver<Bytes>) {
+    async fn run(&self, mut lines: mpsc::Receiver<Bytes>) {
         let mut rest = Vec::new();
         while let Some(bytes) = lines.recv().await {
             rest.extend_from_slice(&bytes);
@@ -54,26 +54,26 @@ impl Peer {
                 if message["params"]["name"] == "die" {
                     return;
                 }
-                self.hear(message).await;
+                self.handle(message).await;
             }
         }
     }
 
-    async fn say(&self, message: Value) {
+    async fn send(&self, message: Value) {
         let mut line = message.to_string();
         line.push('\n');
         let _ = self.output.send(line.into()).await;
     }
 
     async fn answer(&self, id: &Value, result: Value) {
-        self.say(json!({"jsonrpc": "2.0", "id": id, "result": result}))
+        self.send(json!({"jsonrpc": "2.0", "id": id, "result": result}))
             .await;
     }
 
-    async fn hear(&self, message: Value) {
+    async fn handle(&self, message: Value) {
         let method = message["method"].as_str().unwrap_or("answer").to_owned();
         let params = &message["params"];
-        let what = match method.as_str() {
+        let detail = match method.as_str() {
             "logging/setLevel" => &params["level"],
             "resources/subscribe" | "resources/unsubscribe" => &params["uri"],
             "notifications/cancelled" => &params["requestId"],
@@ -81,11 +81,11 @@ impl Peer {
             "answer" => &message["id"],
             _ => &Value::Null,
         };
-        self.record.note(format!("{method} {what}"));
+        self.record.add(format!("{method} {detail}"));
         let id = &message["id"];
         match method.as_str() {
             "initialize" => {
-                let pause = *self.record.greets_after.lock().expect("lock");
+                let pause = *self.record.initialize_delay.lock().expect("lock");
                 tokio::time::sleep(pause).await;
                 let result = json!({
                     "protocolVersion": params["protocolVersion"],
@@ -108,7 +108,7 @@ impl Peer {
             "answer" => {
                 let call = id
                     .as_u64()
-                    .and_then(|id| self.asked.lock().expect("lock").remove(&id));
+                    .and_then(|id| self.pending_calls.lock().expect("lock").remove(&id));
                 let call = call.expect("a pending call");
                 let answer = message.get("result").or(message.get("error")).cloned();
                 self.answer(&call, json!({"answered": answer})).await;
@@ -156,8 +156,11 @@ impl Peer {
                     *calls += 1;
                     *calls
                 };
-                self.asked.lock().expect("lock").insert(number, id.clone());
-                self.say(json!({"jsonrpc": "2.0", "id": number, "method": "elicitation/create", "params": {"message": "why?"}}))
+                self.pending_calls
+                    .lock()
+                    .expect("lock")
+                    .insert(number, id.clone());
+                self.send(json!({"jsonrpc": "2.0", "id": number, "method": "elicitation/create", "params": {"message": "why?"}}))
                     .await;
             }
             "big" => {
@@ -171,7 +174,7 @@ impl Peer {
     }
 
     async fn notify(&self, method: &str, params: Value) {
-        self.say(json!({"jsonrpc": "2.0", "method": method, "params": params}))
+        self.send(json!({"jsonrpc": "2.0", "method": method, "params": params}))
             .await;
     }
 }

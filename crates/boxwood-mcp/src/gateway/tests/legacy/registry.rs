@@ -8,10 +8,10 @@ use super::peer;
 use crate::gateway::tests::fake_servers::{FakeServers, Kind, Pipe, ServerRecord, named};
 
 #[derive(Clone, Copy)]
-pub(super) struct WithSessions;
+pub(super) struct LegacyServer;
 
-impl Kind for WithSessions {
-    const MOST_OWN: usize = 2;
+impl Kind for LegacyServer {
+    const MAX_DEDICATED: usize = 2;
 
     fn start(self, server: &McpServerName, _: &'static str, record: &ServerRecord) -> Pipe {
         peer::start(server.as_str(), record)
@@ -22,10 +22,10 @@ impl Kind for WithSessions {
     }
 }
 
-pub(super) type Small = FakeServers<WithSessions>;
+pub(super) type LegacyServers = FakeServers<LegacyServer>;
 
-impl Small {
+impl LegacyServers {
     pub(super) fn with(names: &[&str]) -> Arc<Self> {
-        Self::of(names.iter().map(|name| (named(name), WithSessions)))
+        Self::of(names.iter().map(|name| (named(name), LegacyServer)))
     }
 }

@@ -18,10 +18,10 @@ fn answer(id: &Value, text: &str) -> Value {
 
 #[tokio::test]
 async fn server_requests_are_sent_on_the_stream_of_the_call() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
-    let client = Client::begun(&gateway, "one", json!({"elicitation": {}})).await;
-    let other = Client::begun(&gateway, "one", json!({"elicitation": {}})).await;
+    let client = Client::initialized(&gateway, "one", json!({"elicitation": {}})).await;
+    let other = Client::initialized(&gateway, "one", json!({"elicitation": {}})).await;
     assert_eq!(registry.children("one"), 2, "each has a process of its own");
 
     let mut streams = Vec::new();
@@ -40,11 +40,11 @@ async fn server_requests_are_sent_on_the_stream_of_the_call() {
         assert_eq!(result["id"], 7);
         assert_eq!(result["result"]["answered"]["action"], *text);
         assert!(stream.next().await.is_none(), "the stream is over");
-        let again = client.post(&answer(&id, "again")).await;
-        assert_eq!(again.status, StatusCode::ACCEPTED);
+        let second = client.post(&answer(&id, "again")).await;
+        assert_eq!(second.status, StatusCode::ACCEPTED);
     }
     assert_eq!(
-        registry.record("one").heard("answer").len(),
+        registry.record("one").received("answer").len(),
         2,
         "each question is answered once"
     );
@@ -52,8 +52,9 @@ async fn server_requests_are_sent_on_the_stream_of_the_call() {
 
 #[tokio::test]
 async fn without_a_call_that_accepts_events_server_requests_use_the_standalone_stream() {
-    let registry = Small::with(&["one"]);
-    let mut client = Client::begun(&registry.gateway(), "one", json!({"elicitation": {}})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let mut client =
+        Client::initialized(&registry.gateway(), "one", json!({"elicitation": {}})).await;
     let mut news = Stream::of(client.get(None).await);
     client.accept = "application/json";
     let asking = client.clone();
@@ -66,21 +67,21 @@ async fn without_a_call_that_accepts_events_server_requests_use_the_standalone_s
 
 #[tokio::test]
 async fn an_unrequested_response_reaches_no_server() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
     for capabilities in [json!({}), json!({"sampling": {}})] {
-        let client = Client::begun(&gateway, "one", capabilities).await;
+        let client = Client::initialized(&gateway, "one", capabilities).await;
         let got = client.post(&answer(&json!(1), "forged")).await;
         assert_eq!(got.status, StatusCode::ACCEPTED);
         client.call(1, "echo", json!({})).await;
     }
-    assert!(registry.record("one").heard("answer").is_empty());
+    assert!(registry.record("one").received("answer").is_empty());
 }
 
 #[tokio::test]
 async fn a_response_to_a_process_that_ended_does_not_reach_the_next_one() {
-    let registry = Small::with(&["one"]);
-    let client = Client::begun(&registry.gateway(), "one", json!({"elicitation": {}})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let client = Client::initialized(&registry.gateway(), "one", json!({"elicitation": {}})).await;
     let ask = async |id| {
         let request = client.request(Method::POST, call(id, "ask", json!({})).to_string());
         let mut stream = Stream::of(client.send(request).await);
@@ -98,13 +99,14 @@ async fn a_response_to_a_process_that_ended_does_not_reach_the_next_one() {
     }
     let (_, result) = stream.next().await.expect("the result");
     assert_eq!(result["result"]["answered"]["action"], "so");
-    assert_eq!(registry.record("one").heard("answer"), ["answer 1"]);
+    assert_eq!(registry.record("one").received("answer"), ["answer 1"]);
 }
 
 #[tokio::test]
 async fn requests_of_a_process_that_ended_are_cancelled() {
-    let registry = Small::with(&["one"]);
-    let mut client = Client::begun(&registry.gateway(), "one", json!({"elicitation": {}})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let mut client =
+        Client::initialized(&registry.gateway(), "one", json!({"elicitation": {}})).await;
     let mut news = Stream::of(client.get(None).await);
     client.accept = "application/json";
     let asking = client.clone();
@@ -146,19 +148,19 @@ async fn the_open_requests_of_a_process_and_of_a_client_are_bounded() {
 
 #[tokio::test]
 async fn server_requests_of_a_shared_process_are_refused_at_once() {
-    let registry = Small::with(&["one"]);
-    let client = Client::begun(&registry.gateway(), "one", json!({})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let client = Client::initialized(&registry.gateway(), "one", json!({})).await;
     let got = client.call(1, "ask", json!({})).await.json();
     assert_eq!(got["result"]["answered"]["code"], -32601);
 }
 
 #[tokio::test]
 async fn without_room_for_a_dedicated_process_the_shared_one_is_used() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
     let mut clients = Vec::new();
     for _ in 0..3 {
-        clients.push(Client::begun(&gateway, "one", json!({"roots": {}})).await);
+        clients.push(Client::initialized(&gateway, "one", json!({"roots": {}})).await);
     }
     assert_eq!(registry.children("one"), 2);
     for client in &clients {
@@ -172,17 +174,17 @@ async fn without_room_for_a_dedicated_process_the_shared_one_is_used() {
 
 #[tokio::test]
 async fn client_notifications_reach_only_its_dedicated_process() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
-    let shared = Client::begun(&gateway, "one", json!({})).await;
-    let own = Client::begun(&gateway, "one", json!({"roots": {}})).await;
+    let shared = Client::initialized(&gateway, "one", json!({})).await;
+    let own = Client::initialized(&gateway, "one", json!({"roots": {}})).await;
     let changed = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
     shared.post(&changed).await;
     shared.call(1, "echo", json!({})).await;
     assert!(
         registry
             .record("one")
-            .heard("notifications/roots")
+            .received("notifications/roots")
             .is_empty()
     );
     own.post(&changed).await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::client::{Stream, read_slowly, request};
 use super::*;
 use crate::gateway::notifications::preferences::{MAX_TOTAL_URI_BYTES, MAX_URI_BYTES};
-use crate::gateway::tests::modern::{FakeServers, Knows};
+use crate::gateway::tests::modern::{FakeServers, Versions};
 
 async fn set_level(client: &Client, level: &str) -> Value {
     let body = request(90, "logging/setLevel", json!({"level": level}));
@@ -27,16 +27,16 @@ fn levels(messages: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn each_client_gets_log_messages_of_its_own_level() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
-    let loud = Client::begun(&gateway, "one", json!({})).await;
-    let quiet = Client::begun(&gateway, "one", json!({})).await;
+    let loud = Client::initialized(&gateway, "one", json!({})).await;
+    let quiet = Client::initialized(&gateway, "one", json!({})).await;
     assert_eq!(set_level(&loud, "debug").await["result"], json!({}));
     assert_eq!(set_level(&quiet, "error").await["result"], json!({}));
     assert_eq!(set_level(&quiet, "shouting").await["error"]["code"], -32602);
-    let heard = registry.record("one").heard("logging/setLevel");
+    let received = registry.record("one").received("logging/setLevel");
     assert_eq!(
-        heard,
+        received,
         ["logging/setLevel \"debug\""],
         "the most verbose level"
     );
@@ -55,27 +55,27 @@ async fn each_client_gets_log_messages_of_its_own_level() {
     assert_eq!(levels(&got), ["error"]);
 
     loud.delete().await;
-    let heard = registry.record("one").wait("logging/setLevel", 2).await;
-    assert_eq!(heard[1], "logging/setLevel \"error\"");
+    let received = registry.record("one").wait("logging/setLevel", 2).await;
+    assert_eq!(received[1], "logging/setLevel \"error\"");
 }
 
 #[tokio::test]
 async fn an_idle_server_gets_the_level_when_it_starts() {
-    let registry = Small::with(&["one"]);
-    let all = Client::begun(&registry.gateway(), "_all", json!({})).await;
+    let registry = LegacyServers::with(&["one"]);
+    let all = Client::initialized(&registry.gateway(), "_all", json!({})).await;
     assert_eq!(set_level(&all, "shouting").await["error"]["code"], -32602);
     assert_eq!(set_level(&all, "error").await["result"], json!({}));
     all.call(1, "one__echo", json!({})).await;
-    let heard = registry.record("one").wait("logging/setLevel", 1).await;
-    assert_eq!(heard, ["logging/setLevel \"error\""]);
+    let received = registry.record("one").wait("logging/setLevel", 1).await;
+    assert_eq!(received, ["logging/setLevel \"error\""]);
 }
 
 #[tokio::test]
 async fn each_client_has_its_own_subscriptions_and_the_server_gets_each_once() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
-    let one = Client::begun(&gateway, "one", json!({})).await;
-    let two = Client::begun(&gateway, "one", json!({})).await;
+    let one = Client::initialized(&gateway, "one", json!({})).await;
+    let two = Client::initialized(&gateway, "one", json!({})).await;
     let mut news_one = Stream::of(one.get(None).await);
     let mut news_two = Stream::of(two.get(None).await);
     for (client, uri) in [(&one, "x://a"), (&two, "x://a"), (&two, "x://b")] {
@@ -84,9 +84,9 @@ async fn each_client_has_its_own_subscriptions_and_the_server_gets_each_once() {
             json!({})
         );
     }
-    let heard = registry.record("one").heard("resources/subscribe");
+    let received = registry.record("one").received("resources/subscribe");
     assert_eq!(
-        heard,
+        received,
         [
             r#"resources/subscribe "x://a""#,
             r#"resources/subscribe "x://b""#
@@ -96,7 +96,8 @@ async fn each_client_has_its_own_subscriptions_and_the_server_gets_each_once() {
     for uri in ["x://b", "x://a"] {
         one.call(1, "touch", json!({"uri": uri})).await;
     }
-    let uri = |event: Option<(String, Value)>| event.map(|(_, said)| said["params"]["uri"].clone());
+    let uri =
+        |event: Option<(String, Value)>| event.map(|(_, message)| message["params"]["uri"].clone());
     assert_eq!(uri(news_one.next().await), Some(json!("x://a")));
     assert_eq!(uri(news_two.next().await), Some(json!("x://b")));
     assert_eq!(uri(news_two.next().await), Some(json!("x://a")));
@@ -105,19 +106,19 @@ async fn each_client_has_its_own_subscriptions_and_the_server_gets_each_once() {
     assert!(
         registry
             .record("one")
-            .heard("resources/unsubscribe")
+            .received("resources/unsubscribe")
             .is_empty(),
         "two still wants it"
     );
     drop(news_two);
     two.delete().await;
-    let mut heard = registry
+    let mut received = registry
         .record("one")
         .wait("resources/unsubscribe", 2)
         .await;
-    heard.sort();
+    received.sort();
     assert_eq!(
-        heard,
+        received,
         [
             r#"resources/unsubscribe "x://a""#,
             r#"resources/unsubscribe "x://b""#
@@ -127,10 +128,10 @@ async fn each_client_has_its_own_subscriptions_and_the_server_gets_each_once() {
 
 #[tokio::test]
 async fn subscriptions_of_cancelled_requests_count_for_the_limit() {
-    let servers = FakeServers::with(&[("one", Knows::Sessions)]);
+    let servers = FakeServers::with(&[("one", Versions::Legacy)]);
     let record = servers.record("one");
     *record.unanswered.lock().expect("lock") = Some(("main", "resources/subscribe"));
-    let client = Client::begun(&servers.gateway(), "one", json!({})).await;
+    let client = Client::initialized(&servers.gateway(), "one", json!({})).await;
     client.call(1, "echo", json!({})).await;
     for number in 1..=MAX_TOTAL_URI_BYTES / MAX_URI_BYTES {
         let uri = format!("{number:0MAX_URI_BYTES$}");
@@ -150,10 +151,10 @@ async fn subscriptions_of_cancelled_requests_count_for_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_unsubscription_does_not_count_for_the_limit() {
-    let servers = FakeServers::with(&[("one", Knows::Sessions)]);
+    let servers = FakeServers::with(&[("one", Versions::Legacy)]);
     let record = servers.record("one");
     *record.unanswered.lock().expect("lock") = Some(("main", "resources/unsubscribe"));
-    let client = Client::begun(&servers.gateway(), "one", json!({})).await;
+    let client = Client::initialized(&servers.gateway(), "one", json!({})).await;
     for number in 0..=MAX_TOTAL_URI_BYTES / MAX_URI_BYTES {
         let uri = format!("{number:0MAX_URI_BYTES$}");
         let answer = subscribe(&client, "subscribe", &uri).await;
@@ -168,18 +169,18 @@ async fn a_failed_unsubscription_does_not_count_for_the_limit() {
 
 #[tokio::test]
 async fn a_new_shared_process_gets_the_preferences() {
-    told_again(json!({})).await;
+    a_new_process_gets_preferences(json!({})).await;
 }
 
 #[tokio::test]
 async fn a_new_dedicated_process_gets_the_preferences() {
-    told_again(json!({"roots": {}})).await;
+    a_new_process_gets_preferences(json!({"roots": {}})).await;
 }
 
-async fn told_again(capabilities: Value) {
-    let registry = Small::with(&["one"]);
+async fn a_new_process_gets_preferences(capabilities: Value) {
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
-    let client = Client::begun(&gateway, "one", capabilities).await;
+    let client = Client::initialized(&gateway, "one", capabilities).await;
     let mut news = Stream::of(client.get(None).await);
     set_level(&client, "warning").await;
     subscribe(&client, "subscribe", "x://a").await;
@@ -191,11 +192,11 @@ async fn told_again(capabilities: Value) {
     let subscribed = registry.record("one").wait("resources/subscribe", 3).await;
     assert_eq!(subscribed[2..], [r#"resources/subscribe "x://a""#]);
     client.call(3, "touch", json!({"uri": "x://a"})).await;
-    let said = news
+    let uri = news
         .next()
         .await
-        .map(|(_, said)| said["params"]["uri"].clone());
-    assert_eq!(said, Some(json!("x://a")));
+        .map(|(_, message)| message["params"]["uri"].clone());
+    assert_eq!(uri, Some(json!("x://a")));
 }
 
 #[tokio::test]
@@ -205,13 +206,13 @@ async fn all_servers_behind_one_address() {
     all_servers(json!({"roots": {}}), 2).await;
 }
 
-async fn all_servers(capabilities: Value, told: usize) {
-    let registry = Small::with(&["one", "two"]);
+async fn all_servers(capabilities: Value, expected_requests: usize) {
+    let registry = LegacyServers::with(&["one", "two"]);
     let gateway = registry.gateway();
-    let begun = Client::begun(&gateway, "one", json!({})).await;
-    begun.call(1, "echo", json!({})).await;
-    Client::begun(&gateway, "two", json!({})).await;
-    let client = Client::begun(&gateway, "_all", capabilities).await;
+    let initialized = Client::initialized(&gateway, "one", json!({})).await;
+    initialized.call(1, "echo", json!({})).await;
+    Client::initialized(&gateway, "two", json!({})).await;
+    let client = Client::initialized(&gateway, "_all", capabilities).await;
     let got = client
         .post(&request(1, "tools/list", json!({})))
         .await
@@ -227,20 +228,20 @@ async fn all_servers(capabilities: Value, told: usize) {
     let answer = subscribe(&client, "subscribe", "mcp://two/x://a").await;
     assert_eq!(answer["result"], json!({}), "{answer}");
     assert_eq!(
-        registry.record("two").heard("resources/subscribe").len(),
-        told
+        registry.record("two").received("resources/subscribe").len(),
+        expected_requests
     );
     client.call(3, "two__touch", json!({"uri": "x://a"})).await;
-    let said = news
+    let uri = news
         .next()
         .await
-        .map(|(_, said)| said["params"]["uri"].clone());
-    assert_eq!(said, Some(json!("mcp://two/x://a")));
+        .map(|(_, message)| message["params"]["uri"].clone());
+    assert_eq!(uri, Some(json!("mcp://two/x://a")));
 }
 
 #[tokio::test]
 async fn log_messages_of_one_clients_calls_reach_no_other_principal() {
-    let registry = Small::with(&["one"]);
+    let registry = LegacyServers::with(&["one"]);
     let gateway = registry.gateway();
     let begin = async |name: &str| {
         let mut client = Client::new(&gateway, "one");
@@ -252,8 +253,8 @@ async fn log_messages_of_one_clients_calls_reach_no_other_principal() {
     set_level(&ann, "debug").await;
     subscribe(&ann, "subscribe", "x://a").await;
     let mut news = Stream::of(ann.get(None).await);
-    let heard = ann.call(1, "log", json!({"who": "ann"})).await.messages();
-    assert_eq!(levels(&heard), ["debug", "info", "error"]);
+    let messages = ann.call(1, "log", json!({"who": "ann"})).await.messages();
+    assert_eq!(levels(&messages), ["debug", "info", "error"]);
     // From now on, a log message cannot be assigned to one of them.
     let (waiting, log) = tokio::join!(
         ann.call(2, "echo", json!({"wait_ms": 500})),

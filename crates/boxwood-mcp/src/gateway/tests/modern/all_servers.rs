@@ -5,14 +5,14 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::client::Stream;
-use super::{Client, FakeServers, Knows};
+use super::{Client, FakeServers, Versions};
 use crate::gateway::aggregate::UNAVAILABLE;
 
 fn servers() -> Arc<FakeServers> {
     FakeServers::with(&[
-        ("a", Knows::Both),
-        ("b.c", Knows::Sessions),
-        ("n", Knows::Stateless),
+        ("a", Versions::Both),
+        ("b.c", Versions::Legacy),
+        ("n", Versions::Modern),
     ])
 }
 
@@ -44,7 +44,7 @@ async fn the_lists_of_all_servers_are_merged() {
             .ask("tools/call", json!({"name": tool, "arguments": {}}))
             .await;
         if !tool.ends_with("hang") {
-            assert!(got.result().get("said").is_some(), "{tool}");
+            assert!(got.result().get("arguments").is_some(), "{tool}");
         }
         if tool.ends_with("region") {
             break;
@@ -56,7 +56,7 @@ async fn the_lists_of_all_servers_are_merged() {
             json!({"name": odd.replace("region", "echo"), "arguments": {"x": 1}}),
         )
         .await;
-    assert_eq!(got.result()["said"], json!({"x": 1}));
+    assert_eq!(got.result()["arguments"], json!({"x": 1}));
     let resources = all.ask("resources/list", json!({})).await;
     let uris = names(&resources.result()["resources"], "uri");
     assert_eq!(
@@ -105,12 +105,12 @@ async fn unknown_names_are_refused() {
 
 #[tokio::test]
 async fn a_name_too_long_for_clients_still_leads_to_its_tool() {
-    for (knows, process) in [
-        (Knows::Sessions, "main"),
-        (Knows::Stateless, "main"),
-        (Knows::Both, "modern"),
+    for (versions, process) in [
+        (Versions::Legacy, "main"),
+        (Versions::Modern, "main"),
+        (Versions::Both, "modern"),
     ] {
-        let servers = FakeServers::with(&[("a", knows)]);
+        let servers = FakeServers::with(&[("a", versions)]);
         let long = "x".repeat(100);
         let odd = json!({"name": long, "inputSchema": {}});
         let record = servers.record("a");
@@ -123,9 +123,9 @@ async fn a_name_too_long_for_clients_still_leads_to_its_tool() {
         let shown = shown.expect("it is there");
         assert_eq!(shown.len(), 64);
         let called = all.call(shown, json!({})).await;
-        assert!(called.result().get("said").is_some(), "{knows:?}");
-        let heard = record.heard(&format!("{process} tools/call"));
-        assert_eq!(heard, [format!("{process} tools/call \"{long}\"")]);
+        assert!(called.result().get("arguments").is_some(), "{versions:?}");
+        let received = record.received(&format!("{process} tools/call"));
+        assert_eq!(received, [format!("{process} tools/call \"{long}\"")]);
     }
 }
 
@@ -135,16 +135,16 @@ async fn completion_finds_the_server_of_its_prompt_or_resource() {
     let all = Client::new(&servers.gateway(), "_all");
     let of = json!({"ref": {"type": "ref/resource", "uri": "mcp://a/memo:{id}"}, "argument": {}});
     let got = all.ask("completion/complete", of).await;
-    let said = got.result()["completion"]["values"][0]
+    let value = got.result()["completion"]["values"][0]
         .as_str()
         .expect("text");
-    assert!(said.contains("\"memo:{id}\""), "{said}");
+    assert!(value.contains("\"memo:{id}\""), "{value}");
     let of = json!({"ref": {"type": "ref/prompt", "name": "a__greet"}, "argument": {}});
     let got = all.ask("completion/complete", of).await;
-    let said = got.result()["completion"]["values"][0]
+    let value = got.result()["completion"]["values"][0]
         .as_str()
         .expect("text");
-    assert!(said.contains("\"greet\""), "{said}");
+    assert!(value.contains("\"greet\""), "{value}");
 }
 
 #[tokio::test]
@@ -156,10 +156,7 @@ async fn a_failed_server_is_reported_in_the_list() {
     let tools = names(&got.result()["tools"], "name");
     assert_eq!(tools.len(), 6, "{tools:?}");
     let missing = &got.result()["_meta"][UNAVAILABLE];
-    assert_eq!(
-        missing,
-        &json!([{"server": "a", "message": "it said nothing"}])
-    );
+    assert_eq!(missing, &json!([{"server": "a", "message": "no response"}]));
     let called = all.call("a__echo", json!({})).await;
     assert_eq!(called.error(), (200, -32603));
     assert_eq!(called.last()["error"]["data"]["phase"], "mcp_init");
@@ -168,7 +165,7 @@ async fn a_failed_server_is_reported_in_the_list() {
 #[tokio::test]
 async fn server_requests_reach_a_client_of_all_servers() {
     let servers = servers();
-    let all = Client::able(&servers.gateway(), "_all", json!({"elicitation": {}}));
+    let all = Client::with_capabilities(&servers.gateway(), "_all", json!({"elicitation": {}}));
     let tools = all.ask("tools/list", json!({})).await;
     let tools = names(&tools.result()["tools"], "name");
     let ask = tools
@@ -179,14 +176,14 @@ async fn server_requests_reach_a_client_of_all_servers() {
     let name = format!("{server}__ask");
     let first = all.call(&name, json!({})).await;
     let state = &first.result()["requestState"];
-    let again = json!({"name": name, "arguments": {}, "requestState": state, "inputResponses": {"input-1": {"a": 1}}});
-    let done = all.ask("tools/call", again).await;
+    let params = json!({"name": name, "arguments": {}, "requestState": state, "inputResponses": {"input-1": {"a": 1}}});
+    let done = all.ask("tools/call", params).await;
     assert_eq!(done.result()["answers"], json!([{"a": 1}]));
 }
 
 #[tokio::test]
 async fn an_idle_server_is_listed_without_a_start() {
-    let servers = FakeServers::with(&[("a", Knows::Sessions), ("b", Knows::Sessions)]);
+    let servers = FakeServers::with(&[("a", Versions::Legacy), ("b", Versions::Legacy)]);
     let modern = servers.gateway();
     let all = Client::new(&modern, "_all");
     let lists = async || {
@@ -197,24 +194,27 @@ async fn an_idle_server_is_listed_without_a_start() {
         names(&tools.result()["tools"], "name").len()
     };
     assert_eq!(lists().await, 6);
-    let wanted = json!({"notifications": {"toolsListChanged": true}});
-    let mut news = Stream::of(all.send("subscriptions/listen", wanted).await);
+    let params = json!({"notifications": {"toolsListChanged": true}});
+    let mut news = Stream::of(all.send("subscriptions/listen", params).await);
     news.next().await.expect("an acknowledgement");
 
     servers.end("a", false);
     assert_eq!(lists().await, 6, "as it listed them before");
-    assert_eq!(servers.record("a").heard("main initialize").len(), 1);
+    assert_eq!(servers.record("a").received("main initialize").len(), 1);
     let quiet = std::time::Duration::from_secs(1);
-    let heard = tokio::time::timeout(quiet, news.next()).await;
-    assert!(heard.is_err(), "that it sleeps is no news: {heard:?}");
+    let notification = tokio::time::timeout(quiet, news.next()).await;
+    assert!(
+        notification.is_err(),
+        "that it sleeps is no news: {notification:?}"
+    );
 
     all.call("a__echo", json!({})).await.result();
-    assert_eq!(servers.record("a").heard("main initialize").len(), 2);
-    let heard = tokio::time::timeout(quiet, news.next()).await;
-    assert!(heard.is_err(), "nor that it woke: {heard:?}");
+    assert_eq!(servers.record("a").received("main initialize").len(), 2);
+    let notification = tokio::time::timeout(quiet, news.next()).await;
+    assert!(notification.is_err(), "nor that it woke: {notification:?}");
 
     servers.end("a", true);
-    let heard = news.next().await.expect("news");
-    assert_eq!(heard["method"], "notifications/tools/list_changed");
+    let notification = news.next().await.expect("news");
+    assert_eq!(notification["method"], "notifications/tools/list_changed");
     assert_eq!(lists().await, 3, "one that is gone is not listed");
 }

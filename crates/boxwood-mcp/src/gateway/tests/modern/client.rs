@@ -13,7 +13,7 @@ use crate::gateway::tests::fake_servers::named;
 use crate::gateway::{Gateway, Target};
 use crate::protocol_versions::{CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, VERSION};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) struct Client {
     gateway: Gateway,
@@ -25,13 +25,13 @@ pub(super) struct Client {
     pub(super) headers: Vec<(&'static str, String)>,
 }
 
-pub(super) struct Got {
+pub(super) struct TestResponse {
     pub(super) status: u16,
     /// All messages; the response is the last one.
     pub(super) messages: Vec<Value>,
 }
 
-impl Got {
+impl TestResponse {
     pub(super) fn last(&self) -> &Value {
         self.messages.last().expect("an answer")
     }
@@ -68,7 +68,7 @@ impl Client {
         }
     }
 
-    pub(super) fn able(gateway: &Gateway, server: &str, capabilities: Value) -> Self {
+    pub(super) fn with_capabilities(gateway: &Gateway, server: &str, capabilities: Value) -> Self {
         Self {
             capabilities,
             ..Self::new(gateway, server)
@@ -106,13 +106,15 @@ impl Client {
         let (target, principal) = (self.target.clone(), self.principal.clone());
         let request = request.expect("a request");
         let answer = self.gateway.answer(target, principal, request);
-        timeout(PATIENCE, answer).await.expect("no answer in time")
+        timeout(RESPONSE_TIMEOUT, answer)
+            .await
+            .expect("no answer in time")
     }
 
-    pub(super) async fn ask(&self, method: &str, params: Value) -> Got {
+    pub(super) async fn ask(&self, method: &str, params: Value) -> TestResponse {
         let answer = self.send(method, params).await;
         let status = answer.status().as_u16();
-        let body = timeout(PATIENCE, answer.into_body().collect())
+        let body = timeout(RESPONSE_TIMEOUT, answer.into_body().collect())
             .await
             .expect("an endless body");
         let text = body.expect("a body").to_bytes();
@@ -126,10 +128,10 @@ impl Client {
                 assert_eq!(message["id"], "mine", "{message}");
             }
         }
-        Got { status, messages }
+        TestResponse { status, messages }
     }
 
-    pub(super) async fn call(&self, tool: &str, arguments: Value) -> Got {
+    pub(super) async fn call(&self, tool: &str, arguments: Value) -> TestResponse {
         self.ask("tools/call", json!({"name": tool, "arguments": arguments}))
             .await
     }
@@ -169,7 +171,7 @@ impl Stream {
                     None => continue,
                 }
             }
-            let frame = timeout(PATIENCE, self.answer.body_mut().frame()).await;
+            let frame = timeout(RESPONSE_TIMEOUT, self.answer.body_mut().frame()).await;
             let bytes = frame
                 .expect("nothing came")?
                 .expect("a frame")

@@ -3,16 +3,16 @@
 use serde_json::json;
 
 use super::client::Stream;
-use super::{Client, FakeServers, Knows};
+use super::{Client, FakeServers, Versions};
 use crate::protocol_versions::{LOG_LEVEL, SERVER_INFO};
 
-fn old() -> std::sync::Arc<FakeServers> {
-    FakeServers::with(&[("old", Knows::Sessions)])
+fn legacy_server() -> std::sync::Arc<FakeServers> {
+    FakeServers::with(&[("old", Versions::Legacy)])
 }
 
 #[tokio::test]
 async fn a_legacy_server_answers_discovery() {
-    let servers = old();
+    let servers = legacy_server();
     let client = Client::new(&servers.gateway(), "old");
     let got = client.ask("server/discover", json!({})).await;
     let result = got.result();
@@ -26,7 +26,7 @@ async fn a_legacy_server_answers_discovery() {
 
 #[tokio::test]
 async fn every_modern_method_works_on_a_legacy_server() {
-    let servers = old();
+    let servers = legacy_server();
     let client = Client::new(&servers.gateway(), "old");
     for (method, params, key, is_cacheable) in [
         ("tools/list", json!({}), "tools", true),
@@ -54,7 +54,7 @@ async fn every_modern_method_works_on_a_legacy_server() {
         (
             "tools/call",
             json!({"name": "echo", "arguments": {"a": 1}}),
-            "said",
+            "arguments",
             false,
         ),
     ] {
@@ -82,7 +82,7 @@ async fn every_modern_method_works_on_a_legacy_server() {
 
 #[tokio::test]
 async fn progress_and_cancellation_work_with_a_legacy_server() {
-    let servers = old();
+    let servers = legacy_server();
     let mut client = Client::new(&servers.gateway(), "old");
     client.meta = json!({"progressToken": 9});
     let got = client.call("progress", json!({})).await;
@@ -100,7 +100,7 @@ async fn progress_and_cancellation_work_with_a_legacy_server() {
 
 #[tokio::test]
 async fn a_stream_that_is_closed_cancels_too() {
-    let servers = old();
+    let servers = legacy_server();
     let mut client = Client::new(&servers.gateway(), "old");
     client.capabilities = json!({"elicitation": {}});
     client.meta = json!({"progressToken": 1});
@@ -124,7 +124,7 @@ async fn a_stream_that_is_closed_cancels_too() {
 
 #[tokio::test]
 async fn logs_are_for_the_client_that_asked_for_them() {
-    let servers = old();
+    let servers = legacy_server();
     let modern = servers.gateway();
     let mut client = Client::new(&modern, "old");
     assert_eq!(
@@ -144,20 +144,20 @@ async fn logs_are_for_the_client_that_asked_for_them() {
     );
     assert_eq!(got.result()["by"], "own");
     assert_eq!(
-        servers.record("old").heard("own logging/setLevel"),
+        servers.record("old").received("own logging/setLevel"),
         ["own logging/setLevel \"info\""]
     );
     assert!(
         servers
             .record("old")
-            .heard("main logging/setLevel")
+            .received("main logging/setLevel")
             .is_empty()
     );
 }
 
 #[tokio::test]
 async fn notifications_of_a_legacy_server_are_sent_on_a_stream() {
-    let servers = old();
+    let servers = legacy_server();
     let modern = servers.gateway();
     let client = Client::new(&modern, "old");
     let wanted = json!({"toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["memo:one"]});

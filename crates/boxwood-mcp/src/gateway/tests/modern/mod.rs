@@ -11,5 +11,5 @@ mod subscriptions;
 mod tool_filter;
 
 use self::client::Client;
-pub(super) use self::peer::Knows;
+pub(super) use self::peer::Versions;
 pub(super) use self::registry::FakeServers;

@@ -7,14 +7,14 @@ use http::{Method, Request, StatusCode};
 use serde_json::json;
 
 use super::client::Stream;
-use super::{Client, FakeServers, Knows};
+use super::{Client, FakeServers, Versions};
 use crate::gateway::tests::fake_servers::named;
 use crate::gateway::{GatewaySettings, Target};
 use crate::protocol_versions::{LOG_LEVEL, MODERN};
 
 #[tokio::test]
 async fn get_and_delete_are_refused() {
-    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let servers = FakeServers::with(&[("new", Versions::Both)]);
     let gateway = servers.gateway();
     for method in [Method::GET, Method::DELETE] {
         let request = Request::builder().method(method).uri("/mcp/new");
@@ -29,13 +29,13 @@ async fn get_and_delete_are_refused() {
 
 #[tokio::test]
 async fn a_server_of_both_versions_is_called_in_the_clients_version() {
-    for knows in [Knows::Both, Knows::Stateless] {
-        let servers = FakeServers::with(&[("new", knows)]);
+    for versions in [Versions::Both, Versions::Modern] {
+        let servers = FakeServers::with(&[("new", versions)]);
         let client = Client::new(&servers.gateway(), "new");
         let discovered = client.ask("server/discover", json!({})).await;
         assert_eq!(discovered.result()["ttlMs"], 5, "it comes from the server");
         let echo = client.call("echo", json!({"a": [1.50, null]})).await;
-        assert_eq!(echo.result()["said"], json!({"a": [1.50, null]}));
+        assert_eq!(echo.result()["arguments"], json!({"a": [1.50, null]}));
         assert_eq!(echo.result()["resultType"], "complete");
         let version = &echo.result()["meta"]["io.modelcontextprotocol/protocolVersion"];
         assert_eq!(version, "2026-07-28");
@@ -45,7 +45,7 @@ async fn a_server_of_both_versions_is_called_in_the_clients_version() {
 
 #[tokio::test]
 async fn progress_comes_with_the_clients_own_token() {
-    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let servers = FakeServers::with(&[("new", Versions::Both)]);
     let mut client = Client::new(&servers.gateway(), "new");
     client.meta = json!({"progressToken": "mine too"});
     let got = client.call("progress", json!({})).await;
@@ -57,7 +57,7 @@ async fn progress_comes_with_the_clients_own_token() {
 
 #[tokio::test]
 async fn log_messages_are_sent_on_request_only() {
-    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let servers = FakeServers::with(&[("new", Versions::Both)]);
     let mut client = Client::new(&servers.gateway(), "new");
     assert_eq!(client.call("log", json!({})).await.messages.len(), 1);
     client.meta = json!({LOG_LEVEL: "warning"});
@@ -70,7 +70,7 @@ async fn log_messages_are_sent_on_request_only() {
 
 #[tokio::test]
 async fn errors_have_the_http_status_of_the_modern_version() {
-    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let servers = FakeServers::with(&[("new", Versions::Both)]);
     let client = Client::new(&servers.gateway(), "new");
     assert_eq!(client.call("needy", json!({})).await.error(), (400, -32021));
     assert_eq!(
@@ -104,7 +104,7 @@ async fn errors_have_the_http_status_of_the_modern_version() {
 
 #[tokio::test]
 async fn a_client_that_leaves_cancels_its_call() {
-    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let servers = FakeServers::with(&[("new", Versions::Both)]);
     let client = Client::new(&servers.gateway(), "new");
     let hanging = client.send("tools/call", json!({"name": "hang"}));
     tokio::select! {
@@ -123,16 +123,16 @@ async fn a_call_without_a_response_times_out_and_is_cancelled() {
         longest_call: Duration::from_secs(3),
         ..GatewaySettings::default()
     };
-    for (knows, capabilities, process) in [
-        (Knows::Both, json!({}), Some("modern")),
-        (Knows::Stateless, json!({}), Some("main")),
-        (Knows::Sessions, json!({}), Some("main")),
+    for (versions, capabilities, process) in [
+        (Versions::Both, json!({}), Some("modern")),
+        (Versions::Modern, json!({}), Some("main")),
+        (Versions::Legacy, json!({}), Some("main")),
         // The dedicated process stops.
-        (Knows::Sessions, json!({"elicitation": {}}), None),
+        (Versions::Legacy, json!({"elicitation": {}}), None),
     ] {
-        let servers = FakeServers::with(&[("some", knows)]);
+        let servers = FakeServers::with(&[("some", versions)]);
         let modern = servers.gateway_with(settings.clone());
-        let client = Client::able(&modern, "some", capabilities);
+        let client = Client::with_capabilities(&modern, "some", capabilities);
         let got = client.call("hang", json!({})).await;
         assert_eq!(got.error(), (200, -32603));
         assert_eq!(got.last()["error"]["data"]["phase"], "tool_call");
@@ -142,31 +142,31 @@ async fn a_call_without_a_response_times_out_and_is_cancelled() {
         }
         assert_eq!(servers.children("some"), 0, "one that may hang is not kept");
 
-        let wanted = json!({"notifications": {"toolsListChanged": true}});
-        let mut news = Stream::of(client.send("subscriptions/listen", wanted).await);
+        let params = json!({"notifications": {"toolsListChanged": true}});
+        let mut news = Stream::of(client.send("subscriptions/listen", params).await);
         news.next().await.expect("an acknowledgement");
-        let heard = tokio::time::timeout(Duration::from_secs(10), news.next()).await;
-        assert!(heard.is_err(), "it goes on: {heard:?}");
+        let received = tokio::time::timeout(Duration::from_secs(10), news.next()).await;
+        assert!(received.is_err(), "it goes on: {received:?}");
     }
 }
 
 #[tokio::test]
 async fn input_required_results_are_forwarded_unchanged() {
-    let servers = FakeServers::with(&[("new", Knows::Both)]);
-    let client = Client::able(&servers.gateway(), "new", json!({"elicitation": {}}));
+    let servers = FakeServers::with(&[("new", Versions::Both)]);
+    let client = Client::with_capabilities(&servers.gateway(), "new", json!({"elicitation": {}}));
     let first = client.call("ask", json!({})).await;
     assert_eq!(first.result()["resultType"], "input_required");
     assert_eq!(first.result()["requestState"], "sealed");
-    let again = json!({"name": "ask", "requestState": "sealed", "inputResponses": {"q": {"action": "accept"}}});
-    let second = client.ask("tools/call", again).await;
+    let params = json!({"name": "ask", "requestState": "sealed", "inputResponses": {"q": {"action": "accept"}}});
+    let second = client.ask("tools/call", params).await;
     assert_eq!(second.result()["answers"]["q"]["action"], "accept");
     assert_eq!(second.result()["state"], "sealed");
 }
 
 #[tokio::test]
 async fn arguments_that_headers_repeat_are_compared() {
-    for knows in [Knows::Both, Knows::Sessions] {
-        let servers = FakeServers::with(&[("some", knows)]);
+    for versions in [Versions::Both, Versions::Legacy] {
+        let servers = FakeServers::with(&[("some", versions)]);
         let mut client = Client::new(&servers.gateway(), "some");
         let arguments = json!({"region": "eu"});
         assert_eq!(
@@ -180,7 +180,7 @@ async fn arguments_that_headers_repeat_are_compared() {
         );
         client.headers = vec![("mcp-param-region", "=?base64?ZXU=?=".to_owned())];
         assert_eq!(
-            client.call("region", arguments).await.result()["said"]["region"],
+            client.call("region", arguments).await.result()["arguments"]["region"],
             "eu"
         );
         assert_eq!(
@@ -193,12 +193,14 @@ async fn arguments_that_headers_repeat_are_compared() {
 
 #[tokio::test]
 async fn unknown_methods_are_forwarded() {
-    for (knows, process) in [(Knows::Both, "modern"), (Knows::Sessions, "main")] {
-        let servers = FakeServers::with(&[("some", knows)]);
+    for (versions, process) in [(Versions::Both, "modern"), (Versions::Legacy, "main")] {
+        let servers = FakeServers::with(&[("some", versions)]);
         let client = Client::new(&servers.gateway(), "some");
         client.call("echo", json!({})).await.result();
         assert_eq!(
-            servers.record("some").heard(&format!("{process} vendor")),
+            servers
+                .record("some")
+                .received(&format!("{process} vendor")),
             [format!("{process} vendor [1]")]
         );
     }
@@ -206,7 +208,7 @@ async fn unknown_methods_are_forwarded() {
 
 #[tokio::test]
 async fn log_messages_reach_no_other_principal() {
-    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let servers = FakeServers::with(&[("new", Versions::Both)]);
     let modern = servers.gateway();
     let mut ann = Client::new(&modern, "new");
     ann.meta = json!({LOG_LEVEL: "debug"});

@@ -12,27 +12,27 @@ use tokio::sync::{mpsc, oneshot};
 use crate::gateway::tests::fake_servers::{Ends, Pipe, ServerRecord, pipe};
 use crate::protocol_versions::{CLIENT_CAPABILITIES, LOG_LEVEL, SUBSCRIPTION, VERSION};
 
-/// The eras a server knows.
+/// The protocol versions that a server supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::gateway::tests) enum Knows {
-    Sessions,
-    Stateless,
+pub(in crate::gateway::tests) enum Versions {
+    Legacy,
+    Modern,
     Both,
 }
 
-pub(super) fn start(process: &str, knows: Knows, record: &ServerRecord) -> Pipe {
+pub(super) fn start(process: &str, versions: Versions, record: &ServerRecord) -> Pipe {
     let (pipe, ends) = pipe();
     let Ends {
         output,
         mut input,
-        leaving,
+        exit,
     } = ends;
     let peer = Peer {
         process: process.to_owned(),
-        knows,
+        versions,
         record: record.clone(),
         output,
-        waiting: Arc::default(),
+        pending: Arc::default(),
         subscriptions: Arc::default(),
     };
     tokio::spawn(async move {
@@ -42,11 +42,11 @@ pub(super) fn start(process: &str, knows: Knows, record: &ServerRecord) -> Pipe 
             while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = rest.drain(..=end).collect();
                 let message: Value = serde_json::from_slice(&line).expect("one message a line");
-                peer.hear(message);
+                peer.handle(message);
             }
         }
         drop(peer);
-        let _ = leaving.send(true);
+        let _ = exit.send(true);
     });
     pipe
 }
@@ -54,29 +54,29 @@ pub(super) fn start(process: &str, knows: Knows, record: &ServerRecord) -> Pipe 
 #[derive(Clone)]
 struct Peer {
     process: String,
-    knows: Knows,
+    versions: Versions,
     record: ServerRecord,
     output: mpsc::Sender<Bytes>,
-    waiting: Arc<Mutex<BTreeMap<u64, oneshot::Sender<Value>>>>,
+    pending: Arc<Mutex<BTreeMap<u64, oneshot::Sender<Value>>>>,
     subscriptions: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Peer {
-    async fn say(&self, message: Value) {
+    async fn send(&self, message: Value) {
         let _ = self.output.send(format!("{message}\n").into()).await;
     }
 
     async fn notify(&self, method: &str, params: Value) {
-        self.say(json!({"jsonrpc": "2.0", "method": method, "params": params}))
+        self.send(json!({"jsonrpc": "2.0", "method": method, "params": params}))
             .await;
     }
 
-    fn hear(&self, message: Value) {
+    fn handle(&self, message: Value) {
         let Some(method) = message["method"].as_str() else {
-            let number = message["id"].as_u64().expect("an id of ours");
-            let waiting = self.waiting.lock().expect("lock").remove(&number);
+            let number = message["id"].as_u64().expect("a numeric id");
+            let pending = self.pending.lock().expect("lock").remove(&number);
             let answer = message.get("result").unwrap_or(&message["error"]).clone();
-            drop(waiting.map(|waiting| waiting.send(answer)));
+            drop(pending.map(|pending| pending.send(answer)));
             return;
         };
         let process = &self.process;
@@ -87,9 +87,9 @@ impl Peer {
             "initialize" => message["params"]["capabilities"].to_string(),
             _ => String::new(),
         };
-        self.record.note(format!("{process} {method} {detail}"));
+        self.record.add(format!("{process} {method} {detail}"));
         if let Some(vendor) = message.get("vendor") {
-            self.record.note(format!("{process} vendor {vendor}"));
+            self.record.add(format!("{process} vendor {vendor}"));
         }
         if method == "notifications/initialized" && self.record.is_chatty.load(Ordering::SeqCst) {
             tokio::spawn(self.clone().chat());
@@ -111,22 +111,22 @@ impl Peer {
     async fn request(&self, message: &Value) {
         let method = message["method"].as_str().unwrap_or_default();
         let params = &message["params"];
-        let is_stateless = params["_meta"].get(VERSION).is_some();
-        let knows = match self.knows {
-            Knows::Sessions => method != "server/discover",
-            Knows::Stateless => is_stateless && method != "initialize",
-            Knows::Both => true,
+        let is_modern = params["_meta"].get(VERSION).is_some();
+        let is_known = match self.versions {
+            Versions::Legacy => method != "server/discover",
+            Versions::Modern => is_modern && method != "initialize",
+            Versions::Both => true,
         };
-        let outcome = match (knows, is_stateless) {
+        let outcome = match (is_known, is_modern) {
             (false, _) => Err((-32601, "no such method")),
-            (true, true) if self.knows == Knows::Sessions => {
-                panic!("a word of the stateless era came: {message}")
+            (true, true) if self.versions == Versions::Legacy => {
+                panic!("received a modern request: {message}")
             }
-            (true, true) => self.stateless(method, params, &message["id"]).await,
-            (true, false) => self.in_session(method, params).await,
+            (true, true) => self.modern(method, params, &message["id"]).await,
+            (true, false) => self.legacy(method, params).await,
         };
         let id = &message["id"];
-        self.say(match outcome {
+        self.send(match outcome {
             Ok(Value::Null) => return,
             Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
             Err((code, text)) => json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text, "data": {"kept": 1}}}),
@@ -134,7 +134,7 @@ impl Peer {
         .await;
     }
 
-    async fn in_session(&self, method: &str, params: &Value) -> Outcome {
+    async fn legacy(&self, method: &str, params: &Value) -> Outcome {
         Ok(match method {
             "initialize" => json!({
                 "protocolVersion": params["protocolVersion"],
@@ -156,7 +156,7 @@ impl Peer {
         })
     }
 
-    async fn stateless(&self, method: &str, params: &Value, id: &Value) -> Outcome {
+    async fn modern(&self, method: &str, params: &Value, id: &Value) -> Outcome {
         assert!(
             params["_meta"].get(CLIENT_CAPABILITIES).is_some(),
             "{params}"
@@ -175,7 +175,7 @@ impl Peer {
                     .await;
                 return Ok(Value::Null);
             }
-            "tools/call" => return self.stateless_call(params).await,
+            "tools/call" => return self.modern_call(params).await,
             "resources/read" if params["uri"] != "memo:one" => {
                 return Err((-32602, "no such resource"));
             }
@@ -215,12 +215,12 @@ impl Peer {
     }
 
     fn echo(&self, params: &Value) -> Value {
-        json!({"content": [], "said": params["arguments"], "meta": params["_meta"], "by": self.process})
+        json!({"content": [], "arguments": params["arguments"], "meta": params["_meta"], "by": self.process})
     }
 
     /// Legacy protocol version.
     async fn call(&self, params: &Value) -> Outcome {
-        let said = &params["arguments"];
+        let arguments = &params["arguments"];
         match params["name"].as_str().unwrap_or_default() {
             "hang" => return Ok(Value::Null),
             "progress" => {
@@ -235,7 +235,7 @@ impl Peer {
                 for level in ["debug", "warning"] {
                     self.notify(
                         "notifications/message",
-                        json!({"level": level, "data": said["who"]}),
+                        json!({"level": level, "data": arguments["who"]}),
                     )
                     .await;
                 }
@@ -247,7 +247,7 @@ impl Peer {
             "touch" => {
                 self.notify(
                     "notifications/resources/updated",
-                    json!({"uri": said["uri"]}),
+                    json!({"uri": arguments["uri"]}),
                 )
                 .await;
             }
@@ -289,17 +289,17 @@ impl Peer {
     async fn ask(&self, method: &str, params: Value) -> Value {
         let (answered, answer) = oneshot::channel();
         let number = {
-            let mut waiting = self.waiting.lock().expect("lock");
-            let number = waiting.keys().last().map_or(1, |last| last + 1);
-            waiting.insert(number, answered);
+            let mut pending = self.pending.lock().expect("lock");
+            let number = pending.keys().last().map_or(1, |last| last + 1);
+            pending.insert(number, answered);
             number
         };
-        self.say(json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))
+        self.send(json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))
             .await;
         answer.await.unwrap_or_default()
     }
 
-    async fn stateless_call(&self, params: &Value) -> Outcome {
+    async fn modern_call(&self, params: &Value) -> Outcome {
         let meta = &params["_meta"];
         match params["name"].as_str().unwrap_or_default() {
             "hang" => return Ok(Value::Null),

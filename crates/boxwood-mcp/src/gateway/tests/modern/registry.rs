@@ -4,25 +4,29 @@ use std::sync::Arc;
 
 use boxwood_api::McpServerName;
 
-use super::peer::{Knows, start};
+use super::peer::{Versions, start};
 use crate::gateway::tests::fake_servers::{self, Kind, Pipe, ServerRecord, named};
 
-impl Kind for Knows {
-    const MOST_OWN: usize = 3;
+impl Kind for Versions {
+    const MAX_DEDICATED: usize = 3;
 
     fn start(self, _: &McpServerName, process: &'static str, record: &ServerRecord) -> Pipe {
         start(process, self, record)
     }
 
     fn is_modern(self) -> bool {
-        self != Self::Sessions
+        self != Self::Legacy
     }
 }
 
-pub(in crate::gateway::tests) type FakeServers = fake_servers::FakeServers<Knows>;
+pub(in crate::gateway::tests) type FakeServers = fake_servers::FakeServers<Versions>;
 
 impl FakeServers {
-    pub(in crate::gateway::tests) fn with(servers: &[(&str, Knows)]) -> Arc<Self> {
-        Self::of(servers.iter().map(|(name, knows)| (named(name), *knows)))
+    pub(in crate::gateway::tests) fn with(servers: &[(&str, Versions)]) -> Arc<Self> {
+        Self::of(
+            servers
+                .iter()
+                .map(|(name, versions)| (named(name), *versions)),
+        )
     }
 }

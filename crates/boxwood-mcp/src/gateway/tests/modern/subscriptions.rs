@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::client::Stream;
-use super::{Client, FakeServers, Knows};
+use super::{Client, FakeServers, Versions};
 use crate::gateway::notifications::preferences::MAX_URI_BYTES;
 use crate::gateway::server_registry::ServerRegistry as _;
 use crate::gateway::tests::fake_servers::named;
@@ -15,12 +15,12 @@ const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 #[tokio::test]
 async fn subscription_events_keep_the_clients_uri() {
-    let servers = FakeServers::with(&[("new", Knows::Both)]);
+    let servers = FakeServers::with(&[("new", Versions::Both)]);
     let modern = servers.gateway();
     let client = Client::new(&modern, "new");
-    let wanted = json!({"notifications": {"toolsListChanged": true}});
-    let mut one = Stream::of(client.send("subscriptions/listen", wanted.clone()).await);
-    let mut other = Stream::of(client.send("subscriptions/listen", wanted).await);
+    let params = json!({"notifications": {"toolsListChanged": true}});
+    let mut one = Stream::of(client.send("subscriptions/listen", params.clone()).await);
+    let mut other = Stream::of(client.send("subscriptions/listen", params).await);
     for stream in [&mut one, &mut other] {
         let first = stream.next().await.expect("an acknowledgement");
         assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
@@ -41,13 +41,13 @@ async fn subscription_events_keep_the_clients_uri() {
 
 #[tokio::test]
 async fn notifications_of_all_servers_are_sent_on_one_stream() {
-    let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Sessions)]);
+    let servers = FakeServers::with(&[("a", Versions::Both), ("b", Versions::Legacy)]);
     let modern = servers.gateway();
     let all = Client::new(&modern, "_all");
     all.ask("tools/list", json!({})).await;
-    let wanted = json!({"notifications": {
+    let params = json!({"notifications": {
         "toolsListChanged": true, "resourceSubscriptions": ["mcp://b/memo:one", "mcp://zzz/memo:one"]}});
-    let mut stream = Stream::of(all.send("subscriptions/listen", wanted).await);
+    let mut stream = Stream::of(all.send("subscriptions/listen", params).await);
     let first = stream.next().await.expect("an acknowledgement");
     let honoured = &first["params"]["notifications"];
     assert_eq!(
@@ -80,16 +80,16 @@ async fn notifications_of_all_servers_are_sent_on_one_stream() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_does_not_delay_servers() {
-    let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Both)]);
+    let servers = FakeServers::with(&[("a", Versions::Both), ("b", Versions::Both)]);
     let modern = servers.gateway();
     servers.server(&named("b")).await.map(drop).expect("b");
     let a = Client::new(&modern, "a");
     a.call("echo", json!({})).await.result();
-    let late = &servers.home("b").is_late;
+    let late = &servers.fake_server("b").is_late;
     late.store(true, Ordering::SeqCst);
-    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    let params = json!({"notifications": {"toolsListChanged": true}});
     let all = Client::new(&modern, "_all");
-    let unread = all.send("subscriptions/listen", wanted).await;
+    let unread = all.send("subscriptions/listen", params).await;
     servers
         .record("a")
         .wait("modern subscriptions/listen", 1)
@@ -109,12 +109,12 @@ async fn a_client_that_does_not_read_does_not_delay_servers() {
 
 #[tokio::test]
 async fn a_removed_server_does_not_end_the_other_subscriptions() {
-    let servers = FakeServers::with(&[("a", Knows::Both), ("b", Knows::Sessions)]);
+    let servers = FakeServers::with(&[("a", Versions::Both), ("b", Versions::Legacy)]);
     let modern = servers.gateway();
     let all = Client::new(&modern, "_all");
     all.ask("tools/list", json!({})).await;
-    let wanted = json!({"notifications": {"toolsListChanged": true}});
-    let mut stream = Stream::of(all.send("subscriptions/listen", wanted).await);
+    let params = json!({"notifications": {"toolsListChanged": true}});
+    let mut stream = Stream::of(all.send("subscriptions/listen", params).await);
     stream.next().await.expect("an acknowledgement");
     servers
         .record("a")
@@ -125,8 +125,8 @@ async fn a_removed_server_does_not_end_the_other_subscriptions() {
     all.call("a__change", json!({})).await.result();
     stream.next().await.expect("news of the one that stayed");
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let heard = servers.record("a").heard("modern subscriptions/listen");
-    assert_eq!(heard.len(), 1, "{heard:?}");
+    let received = servers.record("a").received("modern subscriptions/listen");
+    assert_eq!(received.len(), 1, "{received:?}");
     servers.end("a", false);
     all.call("a__echo", json!({})).await.result();
     servers
@@ -137,13 +137,13 @@ async fn a_removed_server_does_not_end_the_other_subscriptions() {
 
 #[tokio::test]
 async fn the_size_of_a_listen_request_is_bounded() {
-    let servers = FakeServers::with(&[("a", Knows::Both)]);
+    let servers = FakeServers::with(&[("a", Versions::Both)]);
     let modern = servers.gateway();
     for target in ["a", "_all"] {
         let client = Client::new(&modern, target);
-        let wanted =
+        let params =
             json!({"notifications": {"toolsListChanged": true}, "pad": "x".repeat(512 * 1024)});
-        let got = client.ask("subscriptions/listen", wanted).await;
+        let got = client.ask("subscriptions/listen", params).await;
         assert_eq!(got.error(), (400, -32602));
     }
 }
@@ -151,13 +151,13 @@ async fn the_size_of_a_listen_request_is_bounded() {
 /// Subscriptions wait for each other.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_a_subscription_gets_no_further_ones() {
-    let servers = FakeServers::with(&[("old", Knows::Sessions)]);
+    let servers = FakeServers::with(&[("old", Versions::Legacy)]);
     let record = servers.record("old");
     *record.unanswered.lock().expect("lock") = Some(("main", "resources/subscribe"));
     let client = Client::new(&servers.gateway(), "old");
-    let wanted =
+    let params =
         json!({"notifications": {"resourceSubscriptions": ["memo:one", "memo:two", "memo:three"]}});
-    let mut stream = Stream::of(client.send("subscriptions/listen", wanted).await);
+    let mut stream = Stream::of(client.send("subscriptions/listen", params).await);
     tokio::time::sleep(Duration::from_mins(2)).await;
     let first = stream.next().await.expect("an acknowledgement");
     let honoured = &first["params"]["notifications"]["resourceSubscriptions"];
@@ -165,17 +165,17 @@ async fn a_server_that_does_not_answer_a_subscription_gets_no_further_ones() {
         honoured.as_array().is_none_or(Vec::is_empty),
         "{honoured} were not promised"
     );
-    let heard = record.heard("main resources/subscribe");
-    assert_eq!(heard.len(), 1, "{heard:?}");
+    let received = record.received("main resources/subscribe");
+    assert_eq!(received.len(), 1, "{received:?}");
 }
 
 #[tokio::test]
 async fn only_the_uri_that_is_too_long_is_left_out() {
-    let servers = FakeServers::with(&[("old", Knows::Sessions)]);
+    let servers = FakeServers::with(&[("old", Versions::Legacy)]);
     let client = Client::new(&servers.gateway(), "old");
     let long = "x".repeat(MAX_URI_BYTES + 1);
-    let wanted = json!({"notifications": {"resourceSubscriptions": [long, "memo:one"]}});
-    let mut stream = Stream::of(client.send("subscriptions/listen", wanted).await);
+    let params = json!({"notifications": {"resourceSubscriptions": [long, "memo:one"]}});
+    let mut stream = Stream::of(client.send("subscriptions/listen", params).await);
     let first = stream.next().await.expect("an acknowledgement");
     assert_eq!(
         first["params"]["notifications"]["resourceSubscriptions"],

@@ -2,16 +2,16 @@
 
 use serde_json::json;
 
-use super::{Client, FakeServers, Knows};
+use super::{Client, FakeServers, Versions};
 
 #[tokio::test]
 async fn a_hidden_tool_is_neither_listed_nor_called() {
-    for (knows, server) in [
-        (Knows::Both, "some"),
-        (Knows::Sessions, "some"),
-        (Knows::Sessions, "_all"),
+    for (versions, server) in [
+        (Versions::Both, "some"),
+        (Versions::Legacy, "some"),
+        (Versions::Legacy, "_all"),
     ] {
-        let servers = FakeServers::with(&[("some", knows)]);
+        let servers = FakeServers::with(&[("some", versions)]);
         let client = Client::new(&servers.gateway(), server);
         let prefix = if server == "_all" { "some__" } else { "" };
         let page = client.ask("tools/list", json!({})).await;
@@ -31,7 +31,7 @@ async fn a_hidden_tool_is_neither_listed_nor_called() {
         assert!(
             servers
                 .record("some")
-                .heard("main tools/call \"secret\"")
+                .received("main tools/call \"secret\"")
                 .is_empty()
         );
     }
