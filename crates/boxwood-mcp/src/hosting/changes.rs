@@ -30,7 +30,7 @@ impl Hosting {
     ) -> Result<McpServerInfo, HostingError> {
         check(&spec)?;
         let hosting = self.clone();
-        self.finished(async move { hosting.add_now(spec, replace).await })
+        self.run_to_completion(async move { hosting.add_now(spec, replace).await })
             .await
     }
 
@@ -44,9 +44,9 @@ impl Hosting {
         let (specs, mut imported) = read.await?;
         for spec in specs {
             let name = spec.name.clone();
-            let was_there = self.handle(&name).is_ok();
+            let existed = self.handle(&name).is_ok();
             match self.add(spec, replace).await {
-                Ok(_) if was_there => imported.replaced.push(name),
+                Ok(_) if existed => imported.replaced.push(name),
                 Ok(_) => imported.added.push(name),
                 Err(error) => imported.skipped.push(SkippedMcp {
                     name: name.to_string(),
@@ -64,7 +64,7 @@ impl Hosting {
         edit: EditMcpServerRequest,
     ) -> Result<McpServerInfo, HostingError> {
         let (hosting, name) = (self.clone(), name.clone());
-        self.finished(async move { hosting.edit_now(&name, edit).await })
+        self.run_to_completion(async move { hosting.edit_now(&name, edit).await })
             .await
     }
 
@@ -72,17 +72,17 @@ impl Hosting {
     /// only it used.
     pub async fn remove(&self, name: &McpServerName) -> Result<(), HostingError> {
         let (hosting, name) = (self.clone(), name.clone());
-        self.finished(async move { hosting.remove_now(&name).await })
+        self.run_to_completion(async move { hosting.remove_now(&name).await })
             .await
     }
 
     /// Runs `work` to completion even if the returned future is dropped.
-    async fn finished<T: Send + 'static>(
+    async fn run_to_completion<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, HostingError>> + Send + 'static,
     ) -> Result<T, HostingError> {
-        let done = self.inner.context.tasks.spawn(work);
-        done.await.unwrap_or(Err(HostingError::Closing))
+        let task = self.inner.context.tasks.spawn(work);
+        task.await.unwrap_or(Err(HostingError::Closing))
     }
 
     async fn add_now(
@@ -102,19 +102,19 @@ impl Hosting {
             return Err(HostingError::Closing);
         }
         let _adding = self.inner.adding.lock().await;
-        let most = self.inner.context.settings.max_servers;
-        if self.handles().len() >= most {
-            let message = format!("the limit is {most} MCP servers (`mcp.max_servers`)");
+        let limit = self.inner.context.settings.max_servers;
+        if self.handles().len() >= limit {
+            let message = format!("the limit is {limit} MCP servers (`mcp.max_servers`)");
             return Err(HostingError::Full { message });
         }
         let stored = self.put(spec).await?;
         // A box may exist from a definition that could not be read or that was removed before its box.
-        let first = if stored.spec.enabled {
+        let first_step = if stored.spec.enabled {
             Step::Start
         } else {
             Step::RemoveBox
         };
-        let handle = self.attend(stored, first);
+        let handle = self.start_supervisor(stored, first_step);
         Ok(handle.state.info())
     }
 
@@ -140,7 +140,7 @@ impl Hosting {
         match handle.command(Command::Remove).await {
             // The supervisor has ended but the daemon has not, so the removal is done here.
             Err(HostingError::Closing) if !self.inner.closing.is_cancelled() => {
-                supervisor::of_abandoned(&self.inner.context, &handle.state).await?;
+                supervisor::remove_abandoned(&self.inner.context, &handle.state).await?;
             }
             removed => removed?,
         }

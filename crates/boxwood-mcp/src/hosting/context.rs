@@ -16,8 +16,8 @@ use super::definitions::store::Store;
 use super::{HostingError, HostingSettings, Runtime};
 
 const MAX_PERMITS: usize = 1_000;
-/// Limits the threads that an unresponsive file system can block.
-pub(crate) const HOST_IO_AT_ONCE: usize = 16;
+/// Concurrent operations on host directories. An unresponsive file system blocks at most this many threads.
+pub(crate) const MAX_HOST_IO: usize = 16;
 
 pub(crate) struct HostContext {
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -55,7 +55,7 @@ impl HostContext {
             start_permits: Semaphore::new(settings.starts_at_once.clamp(1, MAX_PERMITS)),
             test_permits: Semaphore::new(settings.max_tests.clamp(1, MAX_PERMITS)),
             temporary: Locks::default(),
-            host_io_permits: Arc::new(Semaphore::new(HOST_IO_AT_ONCE)),
+            host_io_permits: Arc::new(Semaphore::new(MAX_HOST_IO)),
             uses: Mutex::default(),
             tasks: TaskTracker::new(),
             runtime,
@@ -98,7 +98,7 @@ impl HostContext {
         let permit = Arc::clone(&self.host_io_permits).acquire_owned().await;
         let permit = permit.map_err(io::Error::other)?;
         blocking(move || {
-            let _until_done = permit;
+            let _permit = permit;
             Ok(work())
         })
         .await
@@ -110,8 +110,8 @@ pub(crate) async fn storing<T: Send + 'static>(
     doing: &'static str,
     work: impl FnOnce() -> Result<T, HostingError> + Send + 'static,
 ) -> Result<T, HostingError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| {
+    let result = tokio::task::spawn_blocking(work).await;
+    result.unwrap_or_else(|error| {
         let source = io::Error::other(error);
         Err(HostingError::Storage { doing, source })
     })

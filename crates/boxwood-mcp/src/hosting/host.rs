@@ -33,10 +33,10 @@ use super::{HostingError, HostingSettings, Runtime};
 
 /// Capacity of a supervisor's command queue. Senders wait while it is full.
 const COMMAND_QUEUE: usize = 32;
-/// How long [`Hosting::close`] waits for pending cleanup.
-const TO_CLOSE: Duration = Duration::from_secs(10);
+/// How long [`Hosting::close`] waits for supervisors and pending removals.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Cheap to clone.
+/// All hosted servers of the daemon. Cheap to clone.
 #[derive(Clone)]
 pub struct Hosting {
     pub(super) inner: Arc<Inner>,
@@ -51,7 +51,7 @@ pub(super) struct Inner {
     pub(super) changing: Locks,
     pub(super) changes: watch::Sender<u64>,
     pub(super) closing: CancellationToken,
-    /// Stored servers, until `begin` starts their supervisors.
+    /// Stored servers whose supervisors `begin` will start.
     waiting: Mutex<Vec<Stored>>,
     /// Stored servers whose definition could not be read at startup. They may still be running.
     pub(super) unread: Vec<McpServerName>,
@@ -89,12 +89,12 @@ impl Hosting {
                 .unwrap_or_else(PoisonError::into_inner),
         );
         for stored in waiting {
-            let first = if stored.spec.enabled {
+            let first_step = if stored.spec.enabled {
                 Step::Adopt
             } else {
                 Step::RemoveBox
             };
-            self.attend(stored, first);
+            self.start_supervisor(stored, first_step);
         }
         let inner = Arc::clone(&self.inner);
         self.inner.context.spawn(async move {
@@ -102,7 +102,7 @@ impl Hosting {
             let (context, closing) = (Arc::clone(&inner.context), inner.closing.clone());
             drop(inner);
             closing
-                .run_until_cancelled(cleanup::every_hour(&context))
+                .run_until_cancelled(cleanup::run_periodically(&context))
                 .await;
         });
     }
@@ -111,7 +111,7 @@ impl Hosting {
     pub async fn close(&self) {
         self.inner.closing.cancel();
         self.inner.context.tasks.close();
-        if tokio::time::timeout(TO_CLOSE, self.inner.context.tasks.wait())
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.inner.context.tasks.wait())
             .await
             .is_err()
         {
@@ -119,7 +119,7 @@ impl Hosting {
         }
     }
 
-    /// Without the tools, only with their number, because all tools together may be large.
+    /// All servers, with the number of their tools instead of the tools themselves, which may be large.
     pub fn list(&self) -> Vec<McpServerInfo> {
         let handles = self.handles();
         let state = handles.values().map(|handle| &handle.state);
@@ -176,8 +176,8 @@ impl Hosting {
     pub async fn logs(&self, name: &McpServerName) -> Result<McpLogs, HostingError> {
         let state = self.handle(name)?.state;
         let (context, main) = (&self.inner.context, ids::main_process());
-        let now = handshake::stderr(context, &state.session, &main, &state.secrets()).await;
-        let mut stderr = state.all_stderr(now.unwrap_or_default());
+        let current = handshake::stderr(context, &state.session, &main, &state.secrets()).await;
+        let mut stderr = state.all_stderr(current.unwrap_or_default());
         if let RunState::Connected(live) = state.run_state() {
             let children = live.children.stderr().await;
             if !children.is_empty() {
@@ -268,26 +268,26 @@ impl Hosting {
         Ok(handle.state.info())
     }
 
-    pub(super) fn attend(&self, stored: Stored, first: Step) -> ServerHandle {
+    pub(super) fn start_supervisor(&self, stored: Stored, first_step: Step) -> ServerHandle {
         let inner = &self.inner;
         let session = ids::session_of(&stored.spec.name);
         let state = Arc::new(ServerState::new(stored, session, inner.changes.clone()));
-        let (commands, taken) = mpsc::channel(COMMAND_QUEUE);
+        let (commands, receiver) = mpsc::channel(COMMAND_QUEUE);
         let supervisor = Supervisor {
             context: Arc::clone(&inner.context),
             state: Arc::clone(&state),
-            commands: taken,
+            commands: receiver,
             closing: inner.closing.clone(),
             retry: Retry::new(&inner.context.settings),
             live: None,
-            ran_as: state.spec(),
+            running_spec: state.spec(),
             unavailable_count: 0,
             connection_lost_at: None,
         };
         let handle = ServerHandle { state, commands };
         self.handles()
             .insert(handle.state.name.clone(), handle.clone());
-        inner.context.spawn(supervisor.run(first));
+        inner.context.spawn(supervisor.run(first_step));
         inner.changes.send_modify(|count| *count += 1);
         handle
     }

@@ -21,21 +21,22 @@ pub enum BoxAvailability {
     },
 }
 
+/// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessExit {
     pub exit_code: Option<i32>,
-    /// For display, such as that the box ran out of memory.
+    /// Reason, for display: for example, that the box reached its memory limit.
     pub why: Option<String>,
 }
 
 impl ProcessExit {
     pub fn new(exit_code: Option<i32>, reason: Option<&Reason>) -> Self {
-        let why = reason.map(in_words);
+        let why = reason.map(description);
         Self { exit_code, why }
     }
 }
 
-fn in_words(reason: &Reason) -> String {
+fn description(reason: &Reason) -> String {
     match reason {
         Reason::Timeout => "it ran longer than its timeout".to_owned(),
         Reason::Oom => "its box reached the memory limit".to_owned(),
@@ -77,7 +78,7 @@ pub struct CreatedBox {
     pub notices: Vec<String>,
 }
 
-/// The pipes of one process. Dropping this detaches from the process, which keeps running.
+/// Standard input and output of one process. Dropping this detaches from the process, which keeps running.
 pub trait ProcessIo: Send + Sync {
     /// The next output. `None` once the output has ended or another reader has attached.
     fn next(&self) -> BoxFuture<'_, Option<Bytes>>;

@@ -17,13 +17,17 @@ pub(crate) fn of_server(
 ) -> SpecRequest {
     let settings = &spec.settings;
     let mode = settings.host_path_mode;
-    let whole = directories.iter().find(|one| one.name.is_empty());
-    let parts = directories.iter().filter(|one| !one.name.is_empty());
+    let whole = directories
+        .iter()
+        .find(|directory| directory.name.is_empty());
+    let parts = directories
+        .iter()
+        .filter(|directory| !directory.name.is_empty());
     SpecRequest {
-        host_path: whole.map(|one| one.real.display().to_string()),
+        host_path: whole.map(|directory| directory.real.display().to_string()),
         host_path_mode: whole.map(|_| mode),
         extra_mounts: parts
-            .map(|one| mounted(one, DEFAULT_MOUNT_PATH, mode))
+            .map(|directory| mount_of(directory, DEFAULT_MOUNT_PATH, mode))
             .collect(),
         env: settings.env.clone(),
         network: Some(settings.network),
@@ -43,8 +47,8 @@ pub(crate) enum BoxLifetime {
     Test,
 }
 
-/// Sees only the parts it installs from, because it always has network access. Uses the profile's memory limit,
-/// which [`installer_memory`] may raise.
+/// An installer always has network access, so its box contains only the directories it installs from. The memory limit
+/// is that of the profile; [`installer_memory`] may raise it.
 pub(crate) fn of_installer(
     spec: &McpServerSpec,
     session: &SessionId,
@@ -53,7 +57,7 @@ pub(crate) fn of_installer(
     SpecRequest {
         extra_mounts: parts
             .iter()
-            .map(|part| mounted(part, SOURCES, MountMode::Ro))
+            .map(|part| mount_of(part, SOURCES, MountMode::Ro))
             .collect(),
         network: Some(Network::On),
         read_only_rootfs: Some(false),
@@ -64,12 +68,12 @@ pub(crate) fn of_installer(
 
 /// The server's memory setting if it exceeds the profile's. Installers often need more memory than the server, so a
 /// lower setting does not apply to them.
-pub(crate) fn installer_memory(spec: &McpServerSpec, of_profile_mb: u64) -> Option<u64> {
-    spec.settings.memory_mb.filter(|mb| *mb > of_profile_mb)
+pub(crate) fn installer_memory(spec: &McpServerSpec, profile_mb: u64) -> Option<u64> {
+    spec.settings.memory_mb.filter(|mb| *mb > profile_mb)
 }
 
 /// A spec that checks whether a directory may be mounted, before it is read.
-pub(crate) fn to_judge(
+pub(crate) fn mount_check(
     spec: &McpServerSpec,
     session: &SessionId,
     host_path: &Path,
@@ -82,7 +86,7 @@ pub(crate) fn to_judge(
     }
 }
 
-/// The install of a server, and its modules where Node finds them.
+/// The mount of an install, and a second one of its modules where Node searches for them.
 pub(crate) fn mounts_of_install(install: &Path, has_node_modules: bool) -> Vec<HostingMount> {
     let mount = |host_path: &Path, mount_path: &str| HostingMount {
         host_path: host_path.to_owned(),
@@ -96,7 +100,7 @@ pub(crate) fn mounts_of_install(install: &Path, has_node_modules: bool) -> Vec<H
     mounts
 }
 
-fn mounted(directory: &HostDirectory, below: &str, mode: MountMode) -> MountSpec {
+fn mount_of(directory: &HostDirectory, below: &str, mode: MountMode) -> MountSpec {
     let mount_path = match directory.name.as_str() {
         "" => below.to_owned(),
         name => format!("{below}/{name}"),
@@ -143,7 +147,7 @@ mod tests {
 
     #[test]
     fn unset_settings_are_left_to_the_profile() {
-        let asked = of_server(
+        let request = of_server(
             &spec(&serde_json::json!({})),
             &session(),
             &[],
@@ -156,7 +160,7 @@ mod tests {
             persistent: Some(true),
             ..SpecRequest::default()
         };
-        assert_eq!(asked, expected);
+        assert_eq!(request, expected);
     }
 
     #[test]
@@ -166,13 +170,13 @@ mod tests {
             "memory_mb": 256, "pids_limit": 64, "read_only_rootfs": true, "profile": "strict",
             "backend": "native",
         });
-        let asked = of_server(
+        let request = of_server(
             &spec(&settings),
             &session(),
             &[directory("", "/srv/data")],
             BoxLifetime::Test,
         );
-        let shown = serde_json::to_value(&asked).expect("JSON");
+        let shown = serde_json::to_value(&request).expect("JSON");
         let expected = serde_json::json!({
             "session_id": "mcp-time", "image": "python:3.13", "network": "off",
             "env": {"LANG": "C"}, "cpus": 0.5, "memory_mb": 256, "pids_limit": 64,
@@ -188,12 +192,12 @@ mod tests {
             "network": "off", "memory_mb": 64, "env": {"A": "b"}, "read_only_rootfs": true,
         }));
         let parts = [directory("", "/srv/data"), directory("a/b", "/srv/b")];
-        let asked = of_installer(&server, &session(), &parts);
-        assert_eq!(asked.network, Some(Network::On));
-        assert_eq!(asked.memory_mb, None);
+        let request = of_installer(&server, &session(), &parts);
+        assert_eq!(request.network, Some(Network::On));
+        assert_eq!(request.memory_mb, None);
         assert_eq!(installer_memory(&server, 512), None);
-        assert_eq!(asked.host_path, None);
-        let mounts: Vec<_> = asked
+        assert_eq!(request.host_path, None);
+        let mounts: Vec<_> = request
             .extra_mounts
             .iter()
             .map(|mount| {
@@ -209,19 +213,23 @@ mod tests {
             ("/srv/b", "/opt/mcp-sources/a/b", MountMode::Ro),
         ];
         assert_eq!(mounts, expected);
-        assert!(!format!("{asked:?}").contains("secret"));
+        assert!(!format!("{request:?}").contains("secret"));
     }
 
     #[test]
     fn a_higher_memory_limit_applies_to_the_installer() {
-        for (asked, of_profile, expected) in [
+        for (memory_mb, profile_mb, expected) in [
             (768, 512, Some(768)),
             (4096, 512, Some(4096)),
             (512, 512, None),
             (768, 1024, None),
         ] {
-            let server = spec(&serde_json::json!({"memory_mb": asked}));
-            assert_eq!(installer_memory(&server, of_profile), expected, "{asked}");
+            let server = spec(&serde_json::json!({"memory_mb": memory_mb}));
+            assert_eq!(
+                installer_memory(&server, profile_mb),
+                expected,
+                "{memory_mb}"
+            );
         }
     }
 
@@ -230,9 +238,9 @@ mod tests {
         for (mode, expected) in [("ro", MountMode::Ro), ("rw", MountMode::Rw)] {
             let server = spec(&serde_json::json!({"host_path_mode": mode}));
             let directories = [directory("a", "/srv/a"), directory("b", "/home/b")];
-            let asked = of_server(&server, &session(), &directories, BoxLifetime::Persistent);
-            assert_eq!(asked.host_path, None);
-            let mounts: Vec<_> = asked
+            let request = of_server(&server, &session(), &directories, BoxLifetime::Persistent);
+            assert_eq!(request.host_path, None);
+            let mounts: Vec<_> = request
                 .extra_mounts
                 .iter()
                 .map(|mount| (mount.mount_path.as_str(), mount.mode))

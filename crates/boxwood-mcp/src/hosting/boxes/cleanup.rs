@@ -11,12 +11,12 @@ use crate::hosting::context::HostContext;
 use crate::hosting::host::Inner;
 
 /// Interval of the cleanup while the daemon runs.
-const EVERY: Duration = Duration::from_hours(1);
+const INTERVAL: Duration = Duration::from_hours(1);
 
 /// Removes boxes of interrupted tests and installs, and of servers without a stored definition.
 pub(crate) async fn clear_leftovers(inner: &Inner) {
     for session in boxes(&inner.context).await.unwrap_or_default() {
-        // After that the next daemon may use the box.
+        // Once this daemon shuts down, the next one may already use the box.
         if inner.closing.is_cancelled() {
             return;
         }
@@ -40,26 +40,26 @@ pub(crate) async fn clear_leftovers(inner: &Inner) {
     inner.context.tidy().await;
 }
 
-pub(crate) async fn every_hour(context: &Arc<HostContext>) {
+pub(crate) async fn run_periodically(context: &Arc<HostContext>) {
     loop {
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(INTERVAL).await;
         context.tidy().await;
     }
 }
 
 /// Removes leftover boxes of tests and installs. Returns true if all of them are gone.
 pub(crate) async fn clear_temporary(context: &HostContext) -> bool {
-    let Ok(found) = boxes(context).await else {
+    let Ok(sessions) = boxes(context).await else {
         return false;
     };
-    let mut are_gone = true;
-    for session in found.into_iter().filter(ids::is_temporary) {
+    let mut all_removed = true;
+    for session in sessions.into_iter().filter(ids::is_temporary) {
         // A held session is still in use and removed by its owner.
         if let Some(_held) = context.temporary.try_hold(session.as_str()) {
-            are_gone &= remove(context, &session).await;
+            all_removed &= remove(context, &session).await;
         }
     }
-    are_gone
+    all_removed
 }
 
 async fn boxes(context: &HostContext) -> Answer<Vec<SessionId>> {

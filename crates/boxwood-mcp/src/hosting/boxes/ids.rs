@@ -15,18 +15,20 @@ pub(crate) fn server_of(session: &SessionId) -> Option<McpServerName> {
 /// Returns true for the box of a test or an install.
 pub(crate) fn is_temporary(session: &SessionId) -> bool {
     let name = session.as_str().strip_prefix("mcp-");
-    name.is_some_and(is_of_no_server)
+    name.is_some_and(is_temporary_name)
 }
 
 /// Returns true if the server's session id would clash with LangBot's shared box or with a test or an install.
 pub(crate) fn is_reserved(name: &McpServerName) -> bool {
-    name.as_str() == "shared" || is_of_no_server(name.as_str())
+    name.as_str() == "shared" || is_temporary_name(name.as_str())
 }
 
-fn is_of_no_server(name: &str) -> bool {
-    let ours = ["test-", "install-"];
-    let rest = ours.iter().find_map(|prefix| name.strip_prefix(prefix));
-    rest.is_some_and(|rest| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
+fn is_temporary_name(name: &str) -> bool {
+    let prefixes = ["test-", "install-"];
+    let suffix = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix));
+    suffix.is_some_and(|suffix| {
+        suffix.len() == 32 && suffix.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
 }
 
 pub(crate) fn test_session() -> SessionId {

@@ -12,7 +12,7 @@ type Lock = tokio::sync::Mutex<()>;
 pub(crate) struct Locks(Mutex<HashMap<String, Weak<Lock>>>);
 
 /// Releases the lock when dropped.
-pub(crate) struct Held(#[expect(dead_code, reason = "it is held")] OwnedMutexGuard<()>);
+pub(crate) struct Held(#[expect(dead_code, reason = "released on drop")] OwnedMutexGuard<()>);
 
 impl Locks {
     pub(crate) async fn hold(&self, name: &str) -> Held {

@@ -20,7 +20,7 @@ pub(crate) struct TemporaryBox {
 }
 
 impl TemporaryBox {
-    /// From here on the box is removed on drop, even though it does not exist yet.
+    /// For a box that is about to be created: it is removed on drop even if its creation was cancelled.
     pub(crate) fn named(context: &Arc<HostContext>, session: SessionId) -> Self {
         Self {
             context: Arc::clone(context),
@@ -40,7 +40,7 @@ impl TemporaryBox {
         &self.session
     }
 
-    /// Waits until the box is removed. If this future is dropped or fails, `Drop` removes the box again.
+    /// Waits until the box is removed. If this future is dropped or fails, dropping `self` tries again.
     pub(crate) async fn delete(&mut self) -> Answer<()> {
         let deleted = self.context.delete_box(&self.session).await;
         self.is_removed |= deleted.is_ok();

@@ -31,7 +31,7 @@ const KEPT_BYTES: usize = 16 * 1024;
 /// How often the size of an install in progress is measured.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Upper bound of the interval, however long a measurement takes.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) struct Install<'a> {
     pub(crate) context: &'a Arc<HostContext>,
@@ -51,8 +51,8 @@ pub(crate) enum Reuse {
 
 /// A complete install that is not removed while this exists.
 pub(crate) struct Installed {
-    pub(crate) place: PathBuf,
-    pub(crate) used: CacheRef,
+    pub(crate) directory: PathBuf,
+    pub(crate) cache_ref: CacheRef,
     /// Created for this start.
     pub(crate) is_new: bool,
 }
@@ -66,34 +66,34 @@ impl Install<'_> {
         reuse: Reuse,
     ) -> Result<Installed, Fault> {
         let cache = &self.context.cache;
-        let held = clock.stopped(cache.hold(self.key)).await;
+        let held = clock.paused(cache.hold(self.key)).await;
         if reuse == Reuse::IfPresent
-            && let Some(found) = self.find().await?
+            && let Some(name) = self.find().await?
         {
-            return Ok(self.installed(&found, false));
+            return Ok(self.installed(&name, false));
         }
         self.context.make_room().await?;
         let context = Arc::clone(self.context);
         let creating = storage("creating an install directory", move || {
-            context.cache.fresh()
+            context.cache.create_directory()
         });
-        let place = creating.await?;
-        let mut installer =
-            TemporaryBox::named(self.context, ids::install_session()).with_directory(place.clone());
-        let bytes = self.run_into(&mut installer, &place, clock).await?;
+        let directory = creating.await?;
+        let mut installer = TemporaryBox::named(self.context, ids::install_session())
+            .with_directory(directory.clone());
+        let bytes = self.run_into(&mut installer, &directory, clock).await?;
         // The task owns the directory from here on, and the key stays held until the entry exists, even if the
         // caller stops waiting.
         installer.keep_directory();
         let (context, key) = (Arc::clone(self.context), self.key.to_owned());
         let storing = storage("storing an install", move || {
-            let kept = context.cache.keep(&place, &key, bytes);
-            if kept.is_err() {
-                context.cache.discard(&place)?;
+            let stored = context.cache.keep(&directory, &key, bytes);
+            if stored.is_err() {
+                context.cache.discard(&directory)?;
             }
-            kept.map(|kept| (kept, held))
+            stored.map(|name| (name, held))
         });
-        let (kept, _held) = storing.await?;
-        Ok(self.installed(&kept, true))
+        let (name, _held) = storing.await?;
+        Ok(self.installed(&name, true))
     }
 
     async fn find(&self) -> Result<Option<String>, Fault> {
@@ -108,11 +108,11 @@ impl Install<'_> {
         finding.await
     }
 
-    /// Called with the key held, so that the entry is not removed before it is referenced.
+    /// References an entry. The caller holds the key, so that the entry is not removed before that.
     fn installed(&self, name: &str, is_new: bool) -> Installed {
         Installed {
-            used: self.context.use_install(name),
-            place: self.context.cache.place(name),
+            cache_ref: self.context.use_install(name),
+            directory: self.context.cache.path(name),
             is_new,
         }
     }
@@ -121,99 +121,100 @@ impl Install<'_> {
     async fn run_into(
         &self,
         installer: &mut TemporaryBox,
-        place: &Path,
+        directory: &Path,
         clock: &StartClock,
     ) -> Result<u64, Fault> {
         let session = installer.session();
         let mounts = vec![HostingMount {
-            host_path: place.to_owned(),
+            host_path: directory.to_owned(),
             mount_path: CACHE.to_owned(),
             is_writable: true,
         }];
         let runtime = &self.context.runtime;
         let mut spec = box_spec::of_installer(self.spec, session, &self.plan.parts);
-        let alone = box_spec::of_installer(self.spec, session, &[]);
-        let resolving = runtime.resolve(alone);
+        let without_directories = box_spec::of_installer(self.spec, session, &[]);
+        let resolving = runtime.resolve(without_directories);
         let kind = clock.call(McpPhase::SessionCreate, resolving).await?;
         spec.memory_mb = box_spec::installer_memory(self.spec, kind.memory_mb);
-        let making = runtime.create(spec.clone(), mounts);
-        let made = clock.call(McpPhase::SessionCreate, making).await?;
+        let creating = runtime.create(spec.clone(), mounts);
+        let created = clock.call(McpPhase::SessionCreate, creating).await?;
         let of_install = |notice| format!("for the install: {notice}");
         self.progress_log
-            .notice(made.notices.into_iter().map(of_install));
+            .notice(created.notices.into_iter().map(of_install));
         let what = Some(self.plan.what.clone());
         self.progress_log.enter(McpPhase::DepInstall, what);
         self.progress_log.begin_install();
         let script = SpecRequest {
             cmd: self.plan.script.clone(),
-            timeout_sec: Some(clock.left().as_secs().max(1)),
+            timeout_sec: Some(clock.remaining().as_secs().max(1)),
             env: self.plan.env.clone(),
-            // A command that names mounts has to name all of the box, and hosting's own have no name.
+            // A command may omit its mounts. If it lists some, it must list all mounts of the box, and those that
+            // hosting itself adds cannot be listed.
             extra_mounts: Vec::new(),
             ..spec
         };
         let executed = clock.within(McpPhase::DepInstall, self.execute(script));
         tokio::select! {
             executed = executed => executed??,
-            fault = self.outgrown(place) => return Err(fault),
+            fault = self.limit_exceeded(directory) => return Err(fault),
         }
         // A process left in the box could still write to the finished install.
         installer
             .delete()
             .await
             .map_err(|error| Fault::from_runtime(McpPhase::DepInstall, error))?;
-        self.size(place).await
+        self.size(directory).await
     }
 
     /// Resolves once the install exceeds its disk limit.
-    async fn outgrown(&self, place: &Path) -> Fault {
+    async fn limit_exceeded(&self, directory: &Path) -> Fault {
         let mut pause = POLL_INTERVAL;
         loop {
             tokio::time::sleep(pause).await;
-            let began = Instant::now();
-            if let Err(fault) = self.size(place).await {
+            let started_at = Instant::now();
+            if let Err(fault) = self.size(directory).await {
                 return fault;
             }
-            pause = pause_after(began.elapsed());
+            pause = pause_after(started_at.elapsed());
         }
     }
 
-    async fn size(&self, place: &Path) -> Result<u64, Fault> {
-        let most = self.context.settings.install_bytes;
-        let place = place.to_owned();
-        let measuring = move || boxwood_sys::tree::measure(&place, most);
+    async fn size(&self, directory: &Path) -> Result<u64, Fault> {
+        let limit = self.context.settings.install_bytes;
+        let directory = directory.to_owned();
+        let measuring = move || boxwood_sys::tree::measure(&directory, limit);
         let bytes = storage("measuring an install", measuring).await?;
-        if bytes <= most {
+        if bytes <= limit {
             return Ok(bytes);
         }
-        let words = format!(
+        let message = format!(
             "Dependency install failed: it needs more than {} MiB of disk space",
-            most >> 20
+            limit >> 20
         );
         let hint = "choose a smaller package, or an image in box.image that already contains its large dependencies";
-        Err(Fault::new(McpPhase::DepInstall, words)
+        Err(Fault::new(McpPhase::DepInstall, message)
             .with_hint(hint.to_owned())
             .not_retryable())
     }
 
     async fn execute(&self, script: SpecRequest) -> Result<(), Fault> {
         let from_runtime = |error| Fault::from_runtime(McpPhase::DepInstall, error);
-        let begun = self.context.runtime.exec(script).await;
-        let mut begun = begun.map_err(from_runtime)?;
-        for notice in &begun.notices {
+        let started = self.context.runtime.exec(script).await;
+        let mut started = started.map_err(from_runtime)?;
+        for notice in &started.notices {
             self.progress_log.output(notice);
         }
         // The URL of a package index may contain a password.
         let secrets = Secrets::of(&self.spec.env);
         let (mut stdout, mut stderr) = (Output::default(), Output::default());
         let exit = loop {
-            let (output, bytes) = match begun.command.next().await.map_err(from_runtime)? {
+            let (output, bytes) = match started.command.next().await.map_err(from_runtime)? {
                 Running::Stdout(bytes) => (&mut stdout, bytes),
                 Running::Stderr(bytes) => (&mut stderr, bytes),
                 Running::Exited(exit) => break exit,
             };
             let show = |line: &str| self.show(&mut output.tail, &secrets.hide_line(line));
-            output.lines.feed_in_turns(&bytes, show).await;
+            output.lines.feed_in_chunks(&bytes, show).await;
         };
         for output in [&mut stdout, &mut stderr] {
             let show = |line: &str| self.show(&mut output.tail, &secrets.hide_line(line));
@@ -232,8 +233,8 @@ impl Install<'_> {
         Err(failure(&exit, &log))
     }
 
-    fn show(&self, kept: &mut Tail, line: &str) {
-        kept.push(line);
+    fn show(&self, tail: &mut Tail, line: &str) {
+        tail.push(line);
         self.progress_log.output(line);
     }
 }
@@ -260,8 +261,8 @@ fn failure(exit: &ExecExit, log: &str) -> Fault {
     } else {
         Retryable::Yes
     };
-    let words = dep_install_error(exit.exit_code, log);
-    let fault = Fault::new(McpPhase::DepInstall, words).with_hint(hint(exit, log));
+    let message = dep_install_error(exit.exit_code, log);
+    let fault = Fault::new(McpPhase::DepInstall, message).with_hint(hint(exit, log));
     Fault { retryable, ..fault }
 }
 
@@ -270,18 +271,20 @@ async fn storage<T: Send + 'static>(
     doing: &str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Fault> {
-    let done = blocking(work).await;
-    done.map_err(|error| Fault::from_storage(McpPhase::DepInstall, doing, &error))
+    let result = blocking(work).await;
+    result.map_err(|error| Fault::from_storage(McpPhase::DepInstall, doing, &error))
 }
 
-/// Keeps measuring a small part of the total work for large installs.
+/// The pause until the next measurement. It grows with the time that a measurement takes, so that measuring a large
+/// install remains a small part of the work.
 fn pause_after(scan: Duration) -> Duration {
-    scan.saturating_mul(10).clamp(POLL_INTERVAL, LONGEST_PAUSE)
+    scan.saturating_mul(10)
+        .clamp(POLL_INTERVAL, MAX_POLL_INTERVAL)
 }
 
 /// Returns true if the package or version does not exist, so that a retry cannot help.
 fn is_missing_package(log: &str) -> bool {
-    const WORDS: [&str; 10] = [
+    const MESSAGES: [&str; 10] = [
         "no solution found when resolving",
         "because there are no versions of",
         "was not found in the package registry",
@@ -294,7 +297,7 @@ fn is_missing_package(log: &str) -> bool {
         "npm error code ebadengine",
     ];
     let log = log.to_ascii_lowercase();
-    WORDS.iter().any(|words| log.contains(words))
+    MESSAGES.iter().any(|message| log.contains(message))
 }
 
 fn hint(exit: &ExecExit, log: &str) -> String {

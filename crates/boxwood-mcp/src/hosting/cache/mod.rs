@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use super::boxes::keyed_locks::{Held, Locks};
 
-const UNFINISHED: &str = ".new-";
+const PARTIAL_PREFIX: &str = ".new-";
 
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -25,12 +25,12 @@ pub(crate) struct Cache {
     /// One file per install. It contains the size, and its modification time is the last use.
     sizes: PathBuf,
     locks: Locks,
-    /// Directories being created or removed. Every other partial directory is a leftover.
-    under_way: Mutex<HashSet<PathBuf>>,
+    /// Partial directories that this daemon is creating or removing. All others are leftovers.
+    in_progress: Mutex<HashSet<PathBuf>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cost {
+pub(crate) struct CachedInstall {
     pub(crate) name: String,
     pub(crate) bytes: u64,
     pub(crate) last_use: SystemTime,
@@ -44,7 +44,7 @@ impl Cache {
             directory: directory.to_owned(),
             sizes: sizes.to_owned(),
             locks: Locks::default(),
-            under_way: Mutex::default(),
+            in_progress: Mutex::default(),
         })
     }
 
@@ -53,7 +53,7 @@ impl Cache {
         self.locks.hold(key).await
     }
 
-    /// Takes the name of an install. `None` while its key is held.
+    /// Holds the key of the install `name`. `None` while it is held elsewhere.
     pub(crate) fn try_hold(&self, name: &str) -> Option<Held> {
         self.locks.try_hold(key_of(name))
     }
@@ -66,40 +66,40 @@ impl Cache {
     }
 
     /// Creates an empty directory to install into.
-    pub(crate) fn fresh(&self) -> io::Result<PathBuf> {
+    pub(crate) fn create_directory(&self) -> io::Result<PathBuf> {
         // Locked before the directory exists, so that it is never mistaken for a leftover.
-        let mut under_way = self.under_way();
-        let fresh = tempfile::Builder::new()
-            .prefix(UNFINISHED)
+        let mut in_progress = self.in_progress();
+        let directory = tempfile::Builder::new()
+            .prefix(PARTIAL_PREFIX)
             .tempdir_in(&self.directory)?
             .keep();
-        under_way.insert(fresh.clone());
-        Ok(fresh)
+        in_progress.insert(directory.clone());
+        Ok(directory)
     }
 
-    pub(crate) fn discard(&self, fresh: &Path) -> io::Result<()> {
-        let removed = boxwood_sys::tree::remove(fresh);
+    pub(crate) fn discard(&self, directory: &Path) -> io::Result<()> {
+        let removed = boxwood_sys::tree::remove(directory);
         // A failed removal is repeated by the cleanup.
-        self.under_way().remove(fresh);
+        self.in_progress().remove(directory);
         removed
     }
 
     /// Leaves the directory to the cleanup, because its box still exists and may be writing.
-    pub(crate) fn leave(&self, fresh: &Path) {
-        self.under_way().remove(fresh);
+    pub(crate) fn leave(&self, directory: &Path) {
+        self.in_progress().remove(directory);
     }
 
     /// Turns a complete install into a cache entry and returns its name. The caller holds the key.
-    pub(crate) fn keep(&self, fresh: &Path, key: &str, bytes: u64) -> io::Result<String> {
+    pub(crate) fn keep(&self, directory: &Path, key: &str, bytes: u64) -> io::Result<String> {
         // After a power failure, an entry must not contain empty files.
-        rustix::fs::syncfs(fs::File::open(fresh)?)?;
-        let newest = self.find(key)?.map(|kept| number_of(&kept));
+        rustix::fs::syncfs(fs::File::open(directory)?)?;
+        let newest = self.find(key)?.map(|name| number_of(&name));
         let name = match newest {
             None => key.to_owned(),
             Some(number) => format!("{key}.{}", number.saturating_add(1)),
         };
-        fs::rename(fresh, self.place(&name))?;
-        self.under_way().remove(fresh);
+        fs::rename(directory, self.path(&name))?;
+        self.in_progress().remove(directory);
         fs::File::open(&self.directory)?.sync_all()?;
         fs::write(self.sizes.join(&name), bytes.to_string())?;
         Ok(name)
@@ -107,19 +107,21 @@ impl Cache {
 
     /// Records a use.
     pub(crate) fn touch(&self, name: &str) -> io::Result<()> {
-        let noted = fs::File::options().write(true).open(self.sizes.join(name));
-        match noted {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.cost(name).map(drop),
-            noted => noted?.set_modified(SystemTime::now()),
+        let opened = fs::File::options().write(true).open(self.sizes.join(name));
+        match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.read_install(name).map(drop)
+            }
+            opened => opened?.set_modified(SystemTime::now()),
         }
     }
 
     /// The caller holds the key.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         // Renamed first, so that a partially removed install does not look complete.
-        let doomed = self.fresh()?;
-        let renamed = fs::rename(self.place(name), doomed.join("old"));
-        let removed = self.discard(&doomed);
+        let trash = self.create_directory()?;
+        let renamed = fs::rename(self.path(name), trash.join("old"));
+        let removed = self.discard(&trash);
         match renamed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => removed?,
@@ -133,36 +135,36 @@ impl Cache {
     /// Partial directories of an earlier daemon, and those that could not be removed before.
     pub(crate) fn partial(&self) -> io::Result<Vec<PathBuf>> {
         // Listed under the lock, so that a directory just created is not mistaken for a leftover.
-        let under_way = self.under_way();
+        let in_progress = self.in_progress();
         let mut names = self.entries()?;
-        names.retain(|name| name.starts_with(UNFINISHED));
-        let mut leftovers: Vec<_> = names.iter().map(|name| self.place(name)).collect();
-        leftovers.retain(|path| !under_way.contains(path));
+        names.retain(|name| name.starts_with(PARTIAL_PREFIX));
+        let mut leftovers: Vec<_> = names.iter().map(|name| self.path(name)).collect();
+        leftovers.retain(|path| !in_progress.contains(path));
         Ok(leftovers)
     }
 
     /// All entries, least recently used first.
-    pub(crate) fn costs(&self) -> io::Result<Vec<Cost>> {
-        let mut costs = self
+    pub(crate) fn installs(&self) -> io::Result<Vec<CachedInstall>> {
+        let mut installs = self
             .names()?
             .iter()
-            .map(|name| self.cost(name))
+            .map(|name| self.read_install(name))
             .collect::<io::Result<Vec<_>>>()?;
-        costs.sort_by_key(|cost| cost.last_use);
-        Ok(costs)
+        installs.sort_by_key(|install| install.last_use);
+        Ok(installs)
     }
 
-    fn cost(&self, name: &str) -> io::Result<Cost> {
+    fn read_install(&self, name: &str) -> io::Result<CachedInstall> {
         let path = self.sizes.join(name);
-        let noted = fs::read_to_string(&path).ok();
-        let bytes = if let Some(bytes) = noted.and_then(|text| text.parse().ok()) {
+        let recorded = fs::read_to_string(&path).ok();
+        let bytes = if let Some(bytes) = recorded.and_then(|text| text.parse().ok()) {
             bytes
         } else {
-            let bytes = boxwood_sys::tree::measure(&self.place(name), u64::MAX)?;
+            let bytes = boxwood_sys::tree::measure(&self.path(name), u64::MAX)?;
             fs::write(&path, bytes.to_string())?;
             bytes
         };
-        Ok(Cost {
+        Ok(CachedInstall {
             name: name.to_owned(),
             bytes,
             last_use: fs::metadata(&path)?.modified()?,
@@ -184,19 +186,19 @@ impl Cache {
         Ok(names)
     }
 
-    pub(crate) fn place(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    fn under_way(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
-        self.under_way
+    fn in_progress(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+        self.in_progress
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Continues after a failed removal.
-pub(crate) fn clear_unfinished(leftovers: &[PathBuf]) {
+pub(crate) fn remove_partial(leftovers: &[PathBuf]) {
     for path in leftovers {
         if let Err(error) = boxwood_sys::tree::remove(path) {
             tracing::warn!(path = %path.display(), %error, "failed to remove a partial install");

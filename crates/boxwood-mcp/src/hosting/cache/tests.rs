@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use super::*;
 
-struct Place {
+struct Fixture {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         Self {
             dir: tempfile::tempdir().expect("a directory"),
@@ -24,40 +24,40 @@ impl Place {
     }
 }
 
-fn made(cache: &Cache, key: &str) -> String {
-    let fresh = cache.fresh().expect("a place");
-    fs::write(fresh.join("tool"), "x").expect("written");
-    cache.keep(&fresh, key, 10).expect("kept")
+fn add_install(cache: &Cache, key: &str) -> String {
+    let directory = cache.create_directory().expect("a directory");
+    fs::write(directory.join("tool"), "x").expect("written");
+    cache.keep(&directory, key, 10).expect("kept")
 }
 
 #[test]
 fn only_complete_installs_are_found() {
-    let place = Place::new();
-    let cache = place.cache();
-    let fresh = cache.fresh().expect("a place");
+    let fixture = Fixture::new();
+    let cache = fixture.cache();
+    let directory = cache.create_directory().expect("a directory");
     assert_eq!(cache.find("k").expect("read"), None);
-    fs::write(fresh.join("tool"), "x").expect("written");
-    let kept = cache.keep(&fresh, "k", 10).expect("kept");
-    assert_eq!(cache.find("k").expect("read"), Some(kept.clone()));
-    assert!(cache.place(&kept).join("tool").exists());
+    fs::write(directory.join("tool"), "x").expect("written");
+    let name = cache.keep(&directory, "k", 10).expect("kept");
+    assert_eq!(cache.find("k").expect("read"), Some(name.clone()));
+    assert!(cache.path(&name).join("tool").exists());
     cache.remove("k").expect("removed");
     cache.remove("k").expect("nothing to do");
-    assert_eq!(place.entries(), 0);
-    assert_eq!(cache.costs().expect("read"), []);
+    assert_eq!(fixture.entries(), 0);
+    assert_eq!(cache.installs().expect("read"), []);
 }
 
 #[test]
 fn a_repeated_install_is_found_and_the_older_one_stays() {
-    let place = Place::new();
-    let cache = place.cache();
-    let first = made(&cache, "k");
-    made(&cache, "kk");
+    let fixture = Fixture::new();
+    let cache = fixture.cache();
+    let first = add_install(&cache, "k");
+    add_install(&cache, "kk");
     for expected in ["k.1", "k.2"] {
-        let next = made(&cache, "k");
+        let next = add_install(&cache, "k");
         assert_eq!(next, expected);
         assert_eq!(cache.find("k").expect("read"), Some(next));
     }
-    assert!(cache.place(&first).join("tool").exists());
+    assert!(cache.path(&first).join("tool").exists());
     cache.remove("k").expect("removed");
     assert_eq!(cache.find("k").expect("read").expect("there"), "k.2");
     // The lock covers all numbers of a key.
@@ -68,68 +68,70 @@ fn a_repeated_install_is_found_and_the_older_one_stays() {
 
 #[test]
 fn a_discarded_install_is_removed() {
-    let place = Place::new();
-    let cache = place.cache();
-    let fresh = cache.fresh().expect("a place");
-    fs::create_dir(fresh.join("half")).expect("made");
-    cache.discard(&fresh).expect("removed");
-    assert_eq!(place.entries(), 0);
+    let fixture = Fixture::new();
+    let cache = fixture.cache();
+    let directory = cache.create_directory().expect("a directory");
+    fs::create_dir(directory.join("half")).expect("made");
+    cache.discard(&directory).expect("removed");
+    assert_eq!(fixture.entries(), 0);
 }
 
 #[test]
 fn leftover_partial_installs_are_removed_and_active_ones_stay() {
-    let place = Place::new();
-    place.cache().fresh().expect("a place");
-    let cache = place.cache();
-    let now = cache.fresh().expect("a place");
-    clear_unfinished(&cache.partial().expect("listed"));
-    assert_eq!(place.entries(), 1);
-    assert!(now.exists());
+    let fixture = Fixture::new();
+    fixture.cache().create_directory().expect("a directory");
+    let cache = fixture.cache();
+    let active = cache.create_directory().expect("a directory");
+    remove_partial(&cache.partial().expect("listed"));
+    assert_eq!(fixture.entries(), 1);
+    assert!(active.exists());
     // The installer's box could not be removed.
-    cache.leave(&now);
-    clear_unfinished(&cache.partial().expect("listed"));
-    assert_eq!(place.entries(), 0);
+    cache.leave(&active);
+    remove_partial(&cache.partial().expect("listed"));
+    assert_eq!(fixture.entries(), 0);
 }
 
 #[test]
 fn a_failed_removal_does_not_stop_the_others() {
-    let place = Place::new();
-    place.cache().fresh().expect("a place");
+    let fixture = Fixture::new();
+    fixture.cache().create_directory().expect("a directory");
     // A regular file with such a name cannot be removed as a directory.
-    let stuck = place.dir.path().join("cache/.new-0");
+    let stuck = fixture.dir.path().join("cache/.new-0");
     fs::write(&stuck, "").expect("written");
-    place.cache().fresh().expect("a place");
-    clear_unfinished(&place.cache().partial().expect("listed"));
+    fixture.cache().create_directory().expect("a directory");
+    remove_partial(&fixture.cache().partial().expect("listed"));
     assert!(stuck.exists());
-    assert_eq!(place.entries(), 1);
+    assert_eq!(fixture.entries(), 1);
 }
 
 #[test]
 fn installs_are_listed_by_last_use() {
-    let place = Place::new();
-    let cache = place.cache();
+    let fixture = Fixture::new();
+    let cache = fixture.cache();
     for (key, age) in [("a", 30), ("b", 20), ("c", 10)] {
-        made(&cache, key);
-        let long_ago = SystemTime::now() - Duration::from_mins(age);
-        let noted = fs::File::options()
+        add_install(&cache, key);
+        let last_use = SystemTime::now() - Duration::from_mins(age);
+        let file = fs::File::options()
             .write(true)
-            .open(place.dir.path().join("sizes").join(key));
-        noted
-            .and_then(|noted| noted.set_modified(long_ago))
+            .open(fixture.dir.path().join("sizes").join(key));
+        file.and_then(|file| file.set_modified(last_use))
             .expect("set");
     }
     cache.touch("a").expect("touched");
-    let costs = cache.costs().expect("read");
-    let names: Vec<_> = costs.iter().map(|cost| cost.name.as_str()).collect();
+    let installs = cache.installs().expect("read");
+    let names: Vec<_> = installs
+        .iter()
+        .map(|install| install.name.as_str())
+        .collect();
     assert_eq!(names, ["b", "c", "a"]);
-    assert!(costs.iter().all(|cost| cost.bytes == 10));
+    assert!(installs.iter().all(|install| install.bytes == 10));
     // A missing size is measured again.
-    fs::remove_file(place.dir.path().join("sizes/b")).expect("removed");
+    fs::remove_file(fixture.dir.path().join("sizes/b")).expect("removed");
     cache.touch("b").expect("touched");
-    let costs = cache.costs().expect("read");
+    let installs = cache.installs().expect("read");
     assert!(
-        costs
+        installs
             .iter()
-            .any(|cost| cost.name == "b" && cost.bytes != 10)
+            .any(|install| install.name == "b" && install.bytes != 10)
     );
 }

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 
 use boxwood_api::McpPhase;
 
-use super::{Cost, clear_unfinished};
+use super::{CachedInstall, remove_partial};
 use crate::hosting::boxes::cleanup;
 use crate::hosting::context::{HostContext, blocking};
 use crate::hosting::supervisor::fault::Fault;
 use crate::hosting::supervisor::run_record::RunRecord;
 
 /// How long an unused install is kept. A test is often followed by adding the server.
-const UNUSED_INSTALLS_STAY: Duration = Duration::from_hours(24);
+const UNUSED_LIFETIME: Duration = Duration::from_hours(24);
 
 /// Keeps an install from being removed.
 pub(crate) struct CacheRef {
@@ -64,15 +64,16 @@ impl HostContext {
         }
     }
 
-    /// Removes an install without references that no stored server used at its last run. Returns true if it is gone.
+    /// Removes an install unless it is referenced or a stored server used it at its last run. Returns true if it was
+    /// removed.
     pub(crate) async fn drop_install(self: &Arc<Self>, name: String) -> bool {
-        // The key is held by an install in progress. The periodic cleanup removes what remains.
+        // While an install with this key is in progress, the removal is left to the periodic cleanup.
         let Some(held) = self.cache.try_hold(&name) else {
             return false;
         };
         let context = Arc::clone(self);
         let removed = blocking(move || {
-            let _until_done = held;
+            let _held = held;
             if context.is_used(&name) {
                 return Ok(false);
             }
@@ -86,25 +87,25 @@ impl HostContext {
 
     /// Evicts unused installs, least recently used first, until the cache is within its limit.
     pub(crate) async fn make_room(self: &Arc<Self>) -> Result<(), Fault> {
-        let most = self.settings.cache_bytes;
-        let costs = self.costs().await.map_err(|error| {
+        let limit = self.settings.cache_bytes;
+        let installs = self.installs().await.map_err(|error| {
             Fault::from_storage(McpPhase::DepInstall, "listing installs", &error)
         })?;
-        let mut taken: u64 = costs.iter().map(|cost| cost.bytes).sum();
-        for cost in costs {
-            if taken > most && self.drop_install(cost.name).await {
-                taken -= cost.bytes;
+        let mut used: u64 = installs.iter().map(|install| install.bytes).sum();
+        for install in installs {
+            if used > limit && self.drop_install(install.name).await {
+                used -= install.bytes;
             }
         }
-        if taken <= most {
+        if used <= limit {
             return Ok(());
         }
-        let (taken, most) = (taken >> 20, most >> 20);
-        let words = format!(
-            "the installs of MCP servers use {taken} MiB of disk space; the limit is {most} MiB"
+        let (used, limit) = (used >> 20, limit >> 20);
+        let message = format!(
+            "the installs of MCP servers use {used} MiB of disk space; the limit is {limit} MiB"
         );
         let hint = "remove servers that are not needed with `boxwood mcp rm`".to_owned();
-        Err(Fault::new(McpPhase::DepInstall, words)
+        Err(Fault::new(McpPhase::DepInstall, message)
             .with_hint(hint)
             .not_retryable())
     }
@@ -112,23 +113,23 @@ impl HostContext {
     /// Removes partial, old and surplus installs.
     pub(crate) async fn tidy(self: &Arc<Self>) {
         let context = Arc::clone(self);
-        // Listed before the boxes, because an install abandoned later may still have its box.
+        // Listed before the boxes are removed: a directory that becomes a leftover after that may still have its box.
         let partial = blocking(move || context.cache.partial()).await;
-        let are_gone = cleanup::clear_temporary(self).await;
+        let all_removed = cleanup::clear_temporary(self).await;
         let cleared = blocking(move || {
             let partial = partial?;
-            if are_gone {
-                clear_unfinished(&partial);
+            if all_removed {
+                remove_partial(&partial);
             }
             Ok(())
         });
         if let Err(error) = cleared.await {
             tracing::warn!(%error, "failed to list partial installs");
         }
-        match self.costs().await {
-            Ok(costs) => {
-                for cost in costs.into_iter().filter(is_old) {
-                    self.drop_install(cost.name).await;
+        match self.installs().await {
+            Ok(installs) => {
+                for install in installs.into_iter().filter(is_old) {
+                    self.drop_install(install.name).await;
                 }
             }
             Err(error) => tracing::warn!(%error, "failed to list old installs"),
@@ -141,9 +142,9 @@ impl HostContext {
         }
     }
 
-    async fn costs(self: &Arc<Self>) -> io::Result<Vec<Cost>> {
+    async fn installs(self: &Arc<Self>) -> io::Result<Vec<CachedInstall>> {
         let context = Arc::clone(self);
-        blocking(move || context.cache.costs()).await
+        blocking(move || context.cache.installs()).await
     }
 
     fn is_used(&self, name: &str) -> bool {
@@ -159,14 +160,14 @@ impl HostContext {
         let run_record = |server| self.store.run_record::<RunRecord>(server);
         listed.names().any(|server| match run_record(server) {
             Some(run) => run.cache_key.as_deref() == Some(name),
-            // The same for a server whose definition cannot be read.
+            // A server whose definition cannot be read may use any install.
             None => listed.unread.contains(server),
         })
     }
 }
 
-fn is_old(cost: &Cost) -> bool {
+fn is_old(install: &CachedInstall) -> bool {
     SystemTime::now()
-        .duration_since(cost.last_use)
-        .is_ok_and(|unused| unused >= UNUSED_INSTALLS_STAY)
+        .duration_since(install.last_use)
+        .is_ok_and(|unused| unused >= UNUSED_LIFETIME)
 }

@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+/// A client program whose configuration format is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum McpClient {
     /// Claude Desktop and Claude Code
@@ -13,6 +14,7 @@ pub enum McpClient {
     Vscode,
 }
 
+/// How a client connects to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum McpReach {
     /// The client starts this program.
@@ -25,30 +27,30 @@ pub enum McpReach {
     },
 }
 
-/// Servers are sorted by name.
+/// The configuration for `client` with these servers, sorted by name.
 pub fn client_config<'a>(
     client: McpClient,
     servers: impl IntoIterator<Item = (&'a str, &'a McpReach)>,
 ) -> Value {
     let mut entries = Map::new();
-    let mut asks_for_token = false;
+    let mut needs_token = false;
     for (name, reach) in servers {
-        asks_for_token |= matches!(reach, McpReach::Http { with_token, .. } if *with_token);
+        needs_token |= matches!(reach, McpReach::Http { with_token, .. } if *with_token);
         entries.insert(name.to_owned(), entry(client, reach));
     }
     if client != McpClient::Vscode {
         return json!({"mcpServers": entries});
     }
-    let mut whole = json!({"servers": entries});
-    if asks_for_token {
-        whole["inputs"] = json!([{
+    let mut document = json!({"servers": entries});
+    if needs_token {
+        document["inputs"] = json!([{
             "type": "promptString",
             "id": "boxwood-token",
             "description": "A token of the Boxwood daemon",
             "password": true,
         }]);
     }
-    whole
+    document
 }
 
 fn entry(client: McpClient, reach: &McpReach) -> Value {

@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 
 use boxwood_api::McpServerSpec;
 
-use super::import::{Piece, Variable, pieces};
+use super::import::{Segment, Variable, segments};
 
-const KIND: &str = "input:";
+const PREFIX: &str = "input:";
 
 /// Name in `env`. It is never passed to a process as a variable.
 pub(crate) fn name_of(id: &str) -> String {
-    format!("{KIND}{id}")
+    format!("{PREFIX}{id}")
 }
 
 pub(crate) fn is_name(name: &str) -> bool {
-    name.starts_with(KIND)
+    name.starts_with(PREFIX)
 }
 
 /// The definition with all secrets inserted into its arguments.
@@ -31,21 +31,21 @@ pub(crate) fn filled(spec: &McpServerSpec) -> McpServerSpec {
 
 /// Placeholders without a value stay as they are.
 pub(crate) fn fill(text: &str, variables: &BTreeMap<String, String>) -> String {
-    words(text, variables).collect()
+    parts(text, variables).collect()
 }
 
 /// Length of the text after insertion.
 pub(crate) fn filled_bytes(text: &str, variables: &BTreeMap<String, String>) -> usize {
-    words(text, variables).map(str::len).sum()
+    parts(text, variables).map(str::len).sum()
 }
 
-fn words<'a>(
+fn parts<'a>(
     text: &'a str,
     variables: &'a BTreeMap<String, String>,
 ) -> impl Iterator<Item = &'a str> {
-    pieces(text).map(|piece| match piece {
-        Piece::Text(text) => text,
-        Piece::Variable { whole, variable } => match variable {
+    segments(text).map(|segment| match segment {
+        Segment::Text(text) => text,
+        Segment::Variable { whole, variable } => match variable {
             Variable::Input { id } => variables.get(&name_of(id)).map_or(whole, String::as_str),
             _ => whole,
         },
@@ -53,30 +53,30 @@ fn words<'a>(
 }
 
 /// Replaces secret values by their placeholders.
-pub(crate) fn emptied(text: String, variables: &BTreeMap<String, String>) -> String {
+pub(crate) fn with_placeholders(text: String, variables: &BTreeMap<String, String>) -> String {
     let mut secrets: Vec<_> = variables
         .iter()
         .filter(|(name, value)| is_name(name) && !value.is_empty())
         .collect();
     // One value may contain another, so the longest is replaced first.
     secrets.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
-    let mut emptied = String::new();
+    let mut output = String::new();
     let mut rest = text.as_str();
     while let Some(first) = rest.chars().next() {
         let found = secrets
             .iter()
             .find_map(|(name, value)| Some((name, rest.strip_prefix(value.as_str())?)));
         if let Some((name, after)) = found {
-            emptied.extend(["${", name, "}"]);
+            output.extend(["${", name, "}"]);
             rest = after;
         } else {
-            emptied.push(first);
+            output.push(first);
             rest = &rest[first.len_utf8()..];
         }
     }
-    // Some names cannot be written as a placeholder.
-    if fill(&emptied, variables) == text {
-        emptied
+    // A name such as `a}b` cannot be written as a placeholder. The text is then stored with the value.
+    if fill(&output, variables) == text {
+        output
     } else {
         text
     }
@@ -120,11 +120,11 @@ mod tests {
             "${input:other}",
             "",
         ] {
-            let kept = emptied(text.to_owned(), &variables());
-            assert!(!kept.contains("hunter2"), "{kept}");
-            assert_eq!(fill(&kept, &variables()), text);
+            let stored = with_placeholders(text.to_owned(), &variables());
+            assert!(!stored.contains("hunter2"), "{stored}");
+            assert_eq!(fill(&stored, &variables()), text);
         }
         let odd = [("input:a}b".to_owned(), "hunter2".to_owned())].into();
-        assert_eq!(emptied("hunter2".to_owned(), &odd), "hunter2");
+        assert_eq!(with_placeholders("hunter2".to_owned(), &odd), "hunter2");
     }
 }

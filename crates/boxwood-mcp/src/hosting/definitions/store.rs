@@ -48,14 +48,14 @@ impl Listed {
     }
 }
 
-/// Calls block on the disk.
+/// The directory of definitions. Its functions block on the disk.
 #[derive(Debug)]
 pub(crate) struct Store {
     servers: PathBuf,
     secrets: PathBuf,
     run_records: PathBuf,
-    /// Held during changes.
-    turn: Mutex<()>,
+    /// Held while files are changed.
+    write_lock: Mutex<()>,
 }
 
 /// `servers/<name>.json`. The spec in it has no values of variables.
@@ -81,7 +81,7 @@ impl Store {
             servers: directory.join("servers"),
             secrets: directory.join("secrets"),
             run_records: directory.join("greetings"),
-            turn: Mutex::new(()),
+            write_lock: Mutex::new(()),
         };
         store
             .prepare(directory)
@@ -91,26 +91,26 @@ impl Store {
 
     fn prepare(&self, directory: &Path) -> io::Result<()> {
         private_dir(directory)?;
-        for below in [&self.servers, &self.secrets, &self.run_records] {
-            private_dir(below)?;
-            for name in names(below)? {
+        for subdirectory in [&self.servers, &self.secrets, &self.run_records] {
+            private_dir(subdirectory)?;
+            for name in names(subdirectory)? {
                 if name.starts_with(TEMPORARY) {
-                    fs::remove_file(below.join(name))?;
+                    fs::remove_file(subdirectory.join(name))?;
                 }
             }
         }
-        // Removing a server removes its definition first.
-        for orphans in [&self.secrets, &self.run_records] {
-            for name in names(orphans)? {
+        // Files without a definition are left if a removal was interrupted, because the definition is removed first.
+        for subdirectory in [&self.secrets, &self.run_records] {
+            for name in names(subdirectory)? {
                 if !self.servers.join(&name).try_exists()? {
-                    fs::remove_file(orphans.join(name))?;
+                    fs::remove_file(subdirectory.join(name))?;
                 }
             }
         }
         Ok(())
     }
 
-    /// An unreadable file does not hide the others.
+    /// Reads all definitions. Errors of single files are returned in the list.
     pub(crate) fn list(&self) -> Result<Listed, HostingError> {
         let mut listed = Listed::default();
         let mut files = names(&self.servers).map_err(failed("listing the MCP servers"))?;
@@ -139,21 +139,21 @@ impl Store {
 
     /// Adds or replaces a definition. A replaced one keeps its creation time.
     pub(crate) fn put(&self, spec: &McpServerSpec, now: Timestamp) -> Result<Stored, HostingError> {
-        let _turn = self.turn();
+        let _locked = self.write_lock();
         self.write(spec, now)
             .map_err(failed("storing an MCP server"))
     }
 
     /// Returns false if there was none.
     pub(crate) fn remove(&self, name: &McpServerName) -> Result<bool, HostingError> {
-        let _turn = self.turn();
-        let forget = || {
-            let was_there = remove(&file(&self.servers, name))?;
+        let _locked = self.write_lock();
+        let remove_files = || {
+            let existed = remove(&file(&self.servers, name))?;
             remove(&file(&self.secrets, name))?;
             remove(&file(&self.run_records, name))?;
-            io::Result::Ok(was_there)
+            io::Result::Ok(existed)
         };
-        forget().map_err(failed("removing an MCP server"))
+        remove_files().map_err(failed("removing an MCP server"))
     }
 
     /// The run record of a running server. An unreadable one counts as missing, and the server is restarted.
@@ -166,44 +166,50 @@ impl Store {
         name: &McpServerName,
         run_record: &impl Serialize,
     ) -> Result<(), HostingError> {
-        let _turn = self.turn();
+        let _locked = self.write_lock();
         write_json(&file(&self.run_records, name), run_record)
             .map_err(failed("storing the run record of an MCP server"))
     }
 
-    fn turn(&self) -> std::sync::MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn write_lock(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.write_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self, name: &McpServerName) -> io::Result<Option<Stored>> {
-        let Some(found) = read_json::<ServerFile>(&file(&self.servers, name))? else {
+        let Some(stored) = read_json::<ServerFile>(&file(&self.servers, name))? else {
             return Ok(None);
         };
-        let mut spec = found.spec;
+        let mut spec = stored.spec;
         if spec.name != *name {
             let other = spec.name;
-            return Err(broken(format!("its file contains the name `{other}`")));
+            return Err(invalid_data(format!(
+                "its file contains the name `{other}`"
+            )));
         }
-        if let Some(revision) = found.revision {
+        if let Some(revision) = stored.revision {
             let secrets: SecretFile = read_json(&file(&self.secrets, name))?.unwrap_or_default();
             let values = secrets.get(&revision);
             spec.env = values.cloned().ok_or_else(|| {
-                broken("the values of its variables are missing; add the server again".to_owned())
+                invalid_data(
+                    "the values of its variables are missing; add the server again".to_owned(),
+                )
             })?;
         }
         Ok(Some(Stored {
             spec,
-            created_at: found.created_at,
-            updated_at: found.updated_at,
+            created_at: stored.created_at,
+            updated_at: stored.updated_at,
         }))
     }
 
     fn write(&self, spec: &McpServerSpec, now: Timestamp) -> io::Result<Stored> {
         let name = &spec.name;
-        let place = file(&self.servers, name);
+        let path = file(&self.servers, name);
         let secrets = file(&self.secrets, name);
         // An unreadable definition can still be replaced.
-        let old: Option<ServerFile> = read_json(&place).ok().flatten();
+        let old: Option<ServerFile> = read_json(&path).ok().flatten();
         let mut values: SecretFile = read_json(&secrets).ok().flatten().unwrap_or_default();
         let revision =
             (!spec.env.is_empty()).then(|| values.last_key_value().map_or(1, |(last, _)| last + 1));
@@ -217,7 +223,7 @@ impl Store {
             updated_at: now,
         };
         write_json(
-            &place,
+            &path,
             &ServerFile {
                 created_at: stored.created_at,
                 updated_at: now,
@@ -228,13 +234,13 @@ impl Store {
                 },
             },
         )?;
-        // Drop the old values.
+        // The old values are no longer needed.
         match revision {
             None => {
                 remove(&secrets)?;
             }
             Some(revision) if values.len() > 1 => {
-                values.retain(|held, _| *held == revision);
+                values.retain(|stored_revision, _| *stored_revision == revision);
                 write_json(&secrets, &values)?;
             }
             Some(_) => {}
@@ -276,26 +282,28 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(broken(format!("it is longer than {MAX_FILE_BYTES} bytes")));
+        return Err(invalid_data(format!(
+            "it is longer than {MAX_FILE_BYTES} bytes"
+        )));
     }
     // The parser's message may quote a value.
     serde_json::from_slice(&bytes).map(Some).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        broken(format!("invalid file at line {line} column {column}"))
+        invalid_data(format!("invalid file at line {line} column {column}"))
     })
 }
 
-/// Written to a temporary file, flushed and renamed, so that the file is either old or new.
+/// Writes a temporary file, flushes it and renames it, so that after a crash the file has its old or its new content.
 fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
     let directory = path.parent().unwrap_or_else(|| Path::new("."));
-    let mut beside = tempfile::Builder::new()
+    let mut temporary = tempfile::Builder::new()
         .prefix(TEMPORARY)
         .permissions(fs::Permissions::from_mode(0o600))
         .tempfile_in(directory)?;
-    serde_json::to_writer(&mut beside, value)?;
-    beside.write_all(b"\n")?;
-    beside.as_file().sync_all()?;
-    beside.persist(path).map_err(|error| error.error)?;
+    serde_json::to_writer(&mut temporary, value)?;
+    temporary.write_all(b"\n")?;
+    temporary.as_file().sync_all()?;
+    temporary.persist(path).map_err(|error| error.error)?;
     // Without this, a power failure may undo the rename.
     File::open(directory)?.sync_all()
 }
@@ -313,8 +321,8 @@ fn remove(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-fn broken(what: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
+fn invalid_data(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
 fn failed(doing: &'static str) -> impl FnOnce(io::Error) -> HostingError {

@@ -38,14 +38,14 @@ fn matches(pattern: &str, text: &str) -> bool {
     };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
     let inner = text.strip_prefix(first);
-    let Some(mut left) = inner.and_then(|text| text.strip_suffix(last)) else {
+    let Some(mut remaining) = inner.and_then(|text| text.strip_suffix(last)) else {
         return false;
     };
     for part in middle.split('*') {
-        let Some(at) = left.find(part) else {
+        let Some(at) = remaining.find(part) else {
             return false;
         };
-        left = &left[at + part.len()..];
+        remaining = &remaining[at + part.len()..];
     }
     true
 }
@@ -65,11 +65,11 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(filter: &ToolFilter, admitted: &[&str], kept_back: &[&str]) {
+    fn check(filter: &ToolFilter, admitted: &[&str], refused: &[&str]) {
         for tool in admitted {
             assert!(filter.admits(tool), "`{tool}` should pass {filter:?}");
         }
-        for tool in kept_back {
+        for tool in refused {
             assert!(!filter.admits(tool), "`{tool}` should not pass {filter:?}");
         }
     }
@@ -111,13 +111,15 @@ mod tests {
     }
 
     /// Reference implementation.
-    fn slowly(pattern: &[u8], text: &[u8]) -> bool {
+    fn matches_reference(pattern: &[u8], text: &[u8]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),
-            Some((b'*', rest)) => (0..=text.len()).any(|taken| slowly(rest, &text[taken..])),
+            Some((b'*', rest)) => {
+                (0..=text.len()).any(|taken| matches_reference(rest, &text[taken..]))
+            }
             Some((byte, rest)) => text
                 .split_first()
-                .is_some_and(|(first, after)| first == byte && slowly(rest, after)),
+                .is_some_and(|(first, after)| first == byte && matches_reference(rest, after)),
         }
     }
 
@@ -126,7 +128,7 @@ mod tests {
         fn matching_agrees_with_the_reference(pattern in "[ab*]{0,8}", text in "[ab]{0,8}") {
             prop_assert_eq!(
                 matches(&pattern, &text),
-                slowly(pattern.as_bytes(), text.as_bytes())
+                matches_reference(pattern.as_bytes(), text.as_bytes())
             );
         }
 
@@ -138,7 +140,7 @@ mod tests {
         ) {
             let filter = ToolFilter { allow, deny: deny.clone() };
             if filter.admits(&tool) {
-                prop_assert!(!deny.iter().any(|pattern| slowly(pattern.as_bytes(), tool.as_bytes())));
+                prop_assert!(!deny.iter().any(|pattern| matches_reference(pattern.as_bytes(), tool.as_bytes())));
             }
         }
     }

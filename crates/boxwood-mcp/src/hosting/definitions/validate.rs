@@ -22,12 +22,12 @@ const MAX_STARTUP_SECONDS: u64 = 3600;
 
 pub(crate) fn check(spec: &McpServerSpec) -> Result<(), HostingError> {
     if ids::is_reserved(&spec.name) {
-        let fix = format!("`{}` is reserved; choose another name", spec.name);
-        return Err(HostingError::invalid("name", fix));
+        let message = format!("`{}` is reserved; choose another name", spec.name);
+        return Err(HostingError::invalid("name", message));
     }
     if spec.command.trim().is_empty() {
-        let fix = "a command is required, such as `npx` or `uvx`";
-        return Err(HostingError::invalid("command", fix));
+        let message = "a command is required, such as `npx` or `uvx`";
+        return Err(HostingError::invalid("command", message));
     }
     text("command", &spec.command, MAX_PATH_BYTES)?;
     texts("args", &spec.args, MAX_ARGUMENTS, MAX_TEXT_BYTES)?;
@@ -42,16 +42,16 @@ pub(crate) fn check(spec: &McpServerSpec) -> Result<(), HostingError> {
         texts(field, patterns, MAX_PATTERNS, MAX_PATTERN_BYTES)?;
     }
     if spec.idle_stop_sec == Some(0) {
-        let fix = "must be at least 1; omit it to never stop the server";
-        return Err(HostingError::invalid("idle_stop_sec", fix));
+        let message = "must be at least 1; omit it to never stop the server";
+        return Err(HostingError::invalid("idle_stop_sec", message));
     }
     texts("with", &spec.with, MAX_PACKAGES, MAX_PACKAGE_BYTES)?;
     let is_option = |package: &String| {
         package.starts_with('-') || package.chars().any(char::is_control) || package.is_empty()
     };
     if spec.with.iter().any(is_option) {
-        let fix = "must be packages or constraints such as `mcp<2`, not options";
-        return Err(HostingError::invalid("with", fix));
+        let message = "must be packages or constraints such as `mcp<2`, not options";
+        return Err(HostingError::invalid("with", message));
     }
     box_settings(&spec.settings)
 }
@@ -70,8 +70,8 @@ fn filled_arguments(spec: &McpServerSpec) -> Result<(), HostingError> {
 fn box_settings(settings: &McpBoxSettings) -> Result<(), HostingError> {
     variables("box.env", &settings.env)?;
     if !(1..=MAX_STARTUP_SECONDS).contains(&settings.startup_timeout_sec) {
-        let fix = format!("must be 1 to {MAX_STARTUP_SECONDS}");
-        return Err(HostingError::invalid("box.startup_timeout_sec", fix));
+        let message = format!("must be 1 to {MAX_STARTUP_SECONDS}");
+        return Err(HostingError::invalid("box.startup_timeout_sec", message));
     }
     for (field, value) in [
         ("box.profile", &settings.profile),
@@ -101,8 +101,8 @@ fn variables(field: &str, variables: &BTreeMap<String, String>) -> Result<(), Ho
     limit(field, variables.len(), MAX_VARIABLES, "entries")?;
     for (name, value) in variables {
         if name.is_empty() || name.contains(['=', '\0']) || name.len() > MAX_PATTERN_BYTES {
-            let fix = "names must have 1 to 256 bytes and no `=`";
-            return Err(HostingError::invalid(field, fix));
+            let message = "names must have 1 to 256 bytes and no `=`";
+            return Err(HostingError::invalid(field, message));
         }
         text(&format!("{field}.{name}"), value, MAX_TEXT_BYTES)?;
     }
@@ -115,27 +115,27 @@ fn variables(field: &str, variables: &BTreeMap<String, String>) -> Result<(), Ho
 fn texts<'a>(
     field: &str,
     values: impl IntoIterator<Item = &'a String>,
-    most_values: usize,
-    most_bytes: usize,
+    max_values: usize,
+    max_bytes: usize,
 ) -> Result<(), HostingError> {
     let mut count = 0;
     for value in values {
         count += 1;
-        text(field, value, most_bytes)?;
+        text(field, value, max_bytes)?;
     }
-    limit(field, count, most_values, "entries")
+    limit(field, count, max_values, "entries")
 }
 
-fn text(field: &str, value: &str, most: usize) -> Result<(), HostingError> {
+fn text(field: &str, value: &str, max: usize) -> Result<(), HostingError> {
     if value.contains('\0') {
         return Err(HostingError::invalid(field, "must not contain a NUL byte"));
     }
-    limit(field, value.len(), most, "bytes")
+    limit(field, value.len(), max, "bytes")
 }
 
-fn limit(field: &str, found: usize, most: usize, unit: &str) -> Result<(), HostingError> {
-    if found > most {
-        let message = format!("{found} {unit}; the limit is {most}");
+fn limit(field: &str, value: usize, max: usize, unit: &str) -> Result<(), HostingError> {
+    if value > max {
+        let message = format!("{value} {unit}; the limit is {max}");
         return Err(HostingError::invalid(field, message));
     }
     Ok(())

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::hosting::Secrets;
 
-/// Limit for a shown word of the command.
-const SHOWN_CHARS: usize = 80;
+/// Words of the command are cut to this length in errors.
+const MAX_SHOWN_CHARS: usize = 80;
 
 /// Contains unredacted words of the command until [`LaunchError::redacted`].
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +97,7 @@ impl LaunchError {
             | Self::BadPackage { word, .. }
             | Self::WithNothing { command: word } => {
                 let hidden = secrets.hide(std::mem::take(word));
-                *word = hidden.chars().take(SHOWN_CHARS).collect();
+                *word = hidden.chars().take(MAX_SHOWN_CHARS).collect();
             }
             _ => {}
         }
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn errors_name_the_directory_they_describe() {
         let directory = Path::new("/srv/project");
-        let gone = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
         let path = directory.to_owned();
         let of_directory = [
             LaunchError::NoHostPath { path: path.clone() },
@@ -179,11 +179,11 @@ mod tests {
             },
             LaunchError::Inspect {
                 path: path.clone(),
-                source: gone(),
+                source: denied(),
             },
             LaunchError::Manifest {
                 path: path.join("pyproject.toml"),
-                source: gone(),
+                source: denied(),
             },
         ];
         for error in of_directory {

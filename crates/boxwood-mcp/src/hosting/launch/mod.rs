@@ -37,18 +37,18 @@ pub(crate) const CACHE: &str = "/opt/mcp";
 pub(crate) const SOURCES: &str = "/opt/mcp-sources";
 /// Mount point of the installed modules of a Node project. Node searches for modules up to the root directory.
 pub(crate) const NODE_MODULES: &str = "/node_modules";
-/// Appended to a `PATH` set by the server, which often comes from another machine.
+/// Appended to the `PATH` of a definition, which is often copied from another machine and lacks these directories.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 #[derive(Clone, Debug)]
 pub(crate) struct LaunchPlan {
     pub(crate) install: Option<InstallPlan>,
-    /// Before the install. [`LaunchPlan::program`] returns the final one.
+    /// The command as far as it is known before the install. [`LaunchPlan::program`] returns the final one.
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
     pub(crate) cwd: String,
     pub(crate) env: BTreeMap<String, String>,
-    /// They must pass policy before anything in them is used.
+    /// Host directories to mount. They must pass policy before anything in them is used.
     pub(crate) directories: Vec<HostDirectory>,
 }
 
@@ -56,28 +56,28 @@ pub(crate) struct LaunchPlan {
 pub(crate) struct InstallPlan {
     /// Digest of all inputs except the box kind and the workspace contents.
     pub(crate) basis: String,
-    /// For `/bin/sh`. Its output is shown to users. Errors go to stderr.
+    /// The install script, for `/bin/sh`. Its output is shown to users; errors go to stderr.
     pub(crate) script: String,
-    /// Only for the script, not for the server.
+    /// Variables of the script. The server does not get them.
     pub(crate) env: BTreeMap<String, String>,
-    /// For display.
+    /// What is installed, for display.
     pub(crate) what: String,
     /// Host directories that the script needs.
     pub(crate) parts: Vec<HostDirectory>,
     /// Host paths whose contents are part of the key.
     pub(crate) contents: Vec<PathBuf>,
-    /// The modules of a project are installed, and the server needs them at [`NODE_MODULES`].
+    /// True if the install contains the modules of a Node project, which are mounted at [`NODE_MODULES`].
     pub(crate) has_node_modules: bool,
 }
 
 impl InstallPlan {
     /// The cache key. Equal keys mean equal installs. Reads host directories, which must have passed policy, and may
     /// block.
-    pub(crate) fn key(&self, made_in: &BoxKind) -> Result<String, LaunchError> {
+    pub(crate) fn key(&self, kind: &BoxKind) -> Result<String, LaunchError> {
         let mut key = Key::new("install");
         key.add("basis", &self.basis);
-        key.add("image", &made_in.image);
-        key.add("backend", &made_in.backend);
+        key.add("image", &kind.image);
+        key.add("backend", &kind.backend);
         digest::add(&mut key, &self.contents)?;
         Ok(key.finish())
     }
@@ -92,14 +92,14 @@ pub(crate) struct Program {
     pub(crate) env: BTreeMap<String, String>,
 }
 
-/// A notice for the user who adds the server.
+/// A notice for the user who adds the server, if it would lose its data.
 pub(crate) fn notice(spec: &McpServerSpec) -> Option<String> {
     let parsed = ParsedCommand::read(&spec.command, &spec.args).ok()?;
     let (variable, path) = node::MEMORY_FILE;
-    let is_settled = spec.env.contains_key(variable)
+    let is_configured = spec.env.contains_key(variable)
         || spec.settings.env.contains_key(variable)
         || spec.settings.host_path_mode == MountMode::Rw;
-    (node::is_server_memory(&parsed.launcher) && !is_settled).then(|| {
+    (node::is_server_memory(&parsed.launcher) && !is_configured).then(|| {
         format!(
             "it stores its data in `{path}` ({variable}), which is removed with its box; set `host_path` \
              with `host_path_mode` `rw` to keep it"
@@ -136,7 +136,7 @@ pub(crate) fn plan(spec: &McpServerSpec, tools: &str) -> Result<LaunchPlan, Laun
     env.extend(spec.env.clone());
     env.extend(parsed.env.clone());
     if matches!(parsed.launcher, Launcher::Project(_)) {
-        // A project may be mounted for writing, and its directory stays as it is.
+        // The directory of the project may be mounted writable. Python must not write its cache there.
         env.entry("PYTHONDONTWRITEBYTECODE".to_owned())
             .or_insert_with(|| "1".to_owned());
     }
@@ -207,18 +207,18 @@ impl LaunchPlan {
 }
 
 /// The `PATH` of the install, then of the server, then of the box. `None` if the box's `PATH` is sufficient.
-fn search_path(entry: &Entry, parsed: Option<&String>) -> Option<String> {
-    if entry.path.is_empty() && parsed.is_none() {
+fn search_path(entry: &Entry, server_path: Option<&String>) -> Option<String> {
+    if entry.path.is_empty() && server_path.is_none() {
         return None;
     }
-    let boxs_own = if entry.box_path.is_empty() {
+    let box_path = if entry.box_path.is_empty() {
         USUAL_PATH
     } else {
         &entry.box_path
     };
-    let parts = entry.path.iter().chain(parsed).map(String::as_str);
+    let parts = entry.path.iter().chain(server_path).map(String::as_str);
     let mut directories: Vec<&str> = Vec::new();
-    for directory in parts.chain([boxs_own]).flat_map(|part| part.split(':')) {
+    for directory in parts.chain([box_path]).flat_map(|part| part.split(':')) {
         if !directory.is_empty() && !directories.contains(&directory) {
             directories.push(directory);
         }

@@ -12,10 +12,10 @@ use super::LaunchError;
 use super::parse::package::plain;
 use super::read_text::read_text;
 
-const LONGEST_MANIFEST: u64 = 4 * 1024 * 1024;
-/// How far into a script its metadata is searched.
-const LONGEST_SCRIPT: u64 = 1024 * 1024;
-const MOST_DEPENDENCIES: usize = 1000;
+const MAX_MANIFEST_BYTES: u64 = 4 * 1024 * 1024;
+/// Longer scripts are not searched for metadata.
+const MAX_SCRIPT_BYTES: u64 = 1024 * 1024;
+const MAX_DEPENDENCIES: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PythonKind {
@@ -61,15 +61,15 @@ impl PythonProject {
 }
 
 fn toml(path: &Path, text: &str, message: &str) -> Result<Table, LaunchError> {
-    text.parse().map_err(|_| bad(path, message))
+    text.parse().map_err(|_| bad_manifest(path, message))
 }
 
 fn required_python(table: &Table) -> Option<String> {
     table.get("requires-python")?.as_str().map(str::to_owned)
 }
 
-fn table<'a>(of: &'a Table, name: &str) -> Option<&'a Table> {
-    of.get(name).and_then(toml::Value::as_table)
+fn table<'a>(parent: &'a Table, name: &str) -> Option<&'a Table> {
+    parent.get(name).and_then(toml::Value::as_table)
 }
 
 /// `None` if the file only configures tools.
@@ -100,7 +100,7 @@ fn texts(value: &toml::Value) -> Option<Vec<String>> {
         .collect()
 }
 
-fn bad(path: &Path, message: &str) -> LaunchError {
+fn bad_manifest(path: &Path, message: &str) -> LaunchError {
     LaunchError::BadManifest {
         path: path.to_owned(),
         message: message.to_owned(),
@@ -109,15 +109,15 @@ fn bad(path: &Path, message: &str) -> LaunchError {
 
 /// Inline metadata of a script (PEP 723).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ScriptNeeds {
+pub(crate) struct ScriptMetadata {
     pub(crate) dependencies: Vec<String>,
     pub(crate) requires_python: Option<String>,
 }
 
-impl ScriptNeeds {
+impl ScriptMetadata {
     pub(crate) fn read(script: &Path) -> Result<Option<Self>, LaunchError> {
         // A script that is too long or not UTF-8 has no metadata.
-        let Ok(Some(text)) = read_text(script, LONGEST_SCRIPT) else {
+        let Ok(Some(text)) = read_text(script, MAX_SCRIPT_BYTES) else {
             return Ok(None);
         };
         let Some(block) = metadata_block(&text) else {
@@ -127,12 +127,12 @@ impl ScriptNeeds {
         let dependencies = table
             .get("dependencies")
             .map_or(Some(Vec::new()), texts)
-            .filter(|all| all.len() <= MOST_DEPENDENCIES)
-            .ok_or_else(|| bad(script, "its `dependencies` are not a list of strings"))?;
+            .filter(|all| all.len() <= MAX_DEPENDENCIES)
+            .ok_or_else(|| bad_manifest(script, "its `dependencies` are not a list of strings"))?;
         // An installer would take some words for an option.
         if dependencies.iter().any(|word| plain(word).is_err()) {
             let message = "one of its `dependencies` is not a valid requirement";
-            return Err(bad(script, message));
+            return Err(bad_manifest(script, message));
         }
         Ok(Some(Self {
             dependencies,
@@ -156,23 +156,24 @@ fn metadata_block(text: &str) -> Option<String> {
     None
 }
 
-/// Returns true if the project needs modules and has none.
+/// Returns true if the project has dependencies and no `node_modules`.
 pub(crate) fn lacks_node_modules(directory: &Path) -> Result<bool, LaunchError> {
     let Some((path, text)) = manifest(directory, "package.json")? else {
         return Ok(false);
     };
-    let manifest: Value = serde_json::from_str(&text).map_err(|_| bad(&path, "invalid JSON"))?;
-    let needs_some = ["dependencies", "devDependencies", "optionalDependencies"]
+    let manifest: Value =
+        serde_json::from_str(&text).map_err(|_| bad_manifest(&path, "invalid JSON"))?;
+    let has_dependencies = ["dependencies", "devDependencies", "optionalDependencies"]
         .iter()
         .filter_map(|name| manifest.get(name)?.as_object())
         .any(|names| !names.is_empty());
-    Ok(needs_some && fs::symlink_metadata(directory.join("node_modules")).is_err())
+    Ok(has_dependencies && fs::symlink_metadata(directory.join("node_modules")).is_err())
 }
 
 /// The path of a manifest and its text.
 fn manifest(directory: &Path, name: &str) -> Result<Option<(PathBuf, String)>, LaunchError> {
     let path = directory.join(name);
-    match read_text(&path, LONGEST_MANIFEST) {
+    match read_text(&path, MAX_MANIFEST_BYTES) {
         Ok(text) => Ok(text.map(|text| (path, text))),
         Err(source) => Err(LaunchError::Manifest { path, source }),
     }
@@ -269,10 +270,10 @@ mod tests {
             ("without.py", "# a script\nprint()\n"),
             ("open.py", "# /// script\n# dependencies = []\nprint()\n"),
         ]);
-        let read = |name: &str| ScriptNeeds::read(&tree.path().join(name)).expect("it is fine");
+        let read = |name: &str| ScriptMetadata::read(&tree.path().join(name)).expect("it is fine");
         assert_eq!(
             read("with.py"),
-            Some(ScriptNeeds {
+            Some(ScriptMetadata {
                 dependencies: vec!["mcp<2".to_owned(), "httpx".to_owned()],
                 requires_python: Some(">=3.11".to_owned()),
             })

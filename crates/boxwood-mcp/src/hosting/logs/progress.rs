@@ -14,8 +14,8 @@ use crate::hosting::supervisor::state::ServerState;
 /// Older steps are dropped.
 const MAX_STEPS: usize = 32;
 const INSTALL_LOG_BYTES: usize = 256 * 1024;
-/// A receiver that lags further loses the oldest lines.
-const WATCHED_LINES: usize = 1_024;
+/// Events that are kept for a slow receiver. Further ones replace the oldest.
+const MAX_LAG: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct ProgressLog {
@@ -42,7 +42,7 @@ impl ProgressLog {
                 waiting: None,
                 install: Tail::new(INSTALL_LOG_BYTES),
             }),
-            watchers: broadcast::Sender::new(WATCHED_LINES),
+            watchers: broadcast::Sender::new(MAX_LAG),
         }
     }
 
@@ -55,15 +55,15 @@ impl ProgressLog {
     }
 
     /// Records a wait with its reason.
-    pub(crate) fn wait(&self, why: String, retry_count: u32, until: Option<Timestamp>) {
+    pub(crate) fn wait(&self, reason: String, retry_count: u32, until: Option<Timestamp>) {
         let waiting = McpProgress::Waiting {
-            why,
+            why: reason,
             retry_count,
             until,
         };
         let mut inner = self.inner();
         inner.waiting = Some(waiting.clone());
-        self.say(waiting);
+        self.send(waiting);
     }
 
     pub(crate) fn enter(&self, phase: McpPhase, detail: Option<String>) {
@@ -80,7 +80,7 @@ impl ProgressLog {
             ended_at: None,
             detail: detail.clone(),
         });
-        self.say(McpProgress::Phase { phase, detail });
+        self.send(McpProgress::Phase { phase, detail });
     }
 
     /// Duplicates are ignored, because one start may create several boxes.
@@ -108,7 +108,7 @@ impl ProgressLog {
     }
 
     /// Ends the current phase.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn end_phase(&self) {
         let mut inner = self.inner();
         inner.waiting = None;
         end_open_step(&mut inner.steps, Timestamp::now());
@@ -121,15 +121,15 @@ impl ProgressLog {
     pub(crate) fn output(&self, line: &str) {
         let mut inner = self.inner();
         inner.install.push(line);
-        self.say(McpProgress::Output {
+        self.send(McpProgress::Output {
             line: line.to_owned(),
         });
     }
 
     /// Sends a line to current followers without recording it.
     pub(crate) fn emit(&self, line: String) {
-        let _kept = self.inner();
-        self.say(McpProgress::Output { line });
+        let _locked = self.inner();
+        self.send(McpProgress::Output { line });
     }
 
     pub(crate) fn is_watched(&self) -> bool {
@@ -137,7 +137,7 @@ impl ProgressLog {
     }
 
     pub(crate) fn done(&self, runtime: McpRuntimeInfo) {
-        self.say(McpProgress::Done {
+        self.send(McpProgress::Done {
             runtime: Box::new(runtime),
         });
     }
@@ -161,8 +161,8 @@ impl ProgressLog {
         (so_far, self.watchers.subscribe())
     }
 
-    /// Called with the lock held, so that a new follower sees each event exactly once.
-    fn say(&self, progress: McpProgress) {
+    /// The caller holds the lock, so that a new follower sees each event exactly once.
+    fn send(&self, progress: McpProgress) {
         // Fails only without receivers.
         drop(self.watchers.send(progress));
     }
@@ -182,7 +182,7 @@ fn end_open_step(steps: &mut [McpStep], now: Timestamp) {
 pub(crate) fn follow(state: Arc<ServerState>) -> impl Stream<Item = McpProgress> + Send + use<> {
     let (so_far, events) = state.progress_log.follow();
     let mut ready = VecDeque::from(so_far);
-    // Settled before the subscription. Later changes arrive through the channel.
+    // The `Done` event of a settled state may have been sent before the subscription.
     if state.run_state().is_settled() {
         ready.push_back(last(&state));
     }
@@ -229,7 +229,7 @@ mod tests {
         let steps = progress_log.steps();
         assert_eq!(steps[0].ended_at, Some(steps[1].started_at));
         assert_eq!(steps[1].ended_at, None);
-        progress_log.rest();
+        progress_log.end_phase();
         assert!(progress_log.steps()[1].ended_at.is_some());
         progress_log.begin();
         assert_eq!(progress_log.steps(), []);
@@ -239,11 +239,11 @@ mod tests {
     fn a_late_follower_sees_earlier_and_later_events() {
         let progress_log = ProgressLog::new();
         progress_log.enter(McpPhase::SessionCreate, None);
-        let (steps, mut rest) = progress_log.follow();
+        let (steps, mut events) = progress_log.follow();
         progress_log.output("Collecting mcp");
         assert_eq!(steps.len(), 1);
         let line = "Collecting mcp".to_owned();
-        assert_eq!(rest.try_recv().ok(), Some(McpProgress::Output { line }));
+        assert_eq!(events.try_recv().ok(), Some(McpProgress::Output { line }));
         assert_eq!(progress_log.install_log(), "Collecting mcp\n");
     }
 

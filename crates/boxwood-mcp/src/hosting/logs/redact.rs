@@ -12,11 +12,11 @@ use crate::hosting::supervisor::fault::Fault;
 /// Shorter values occur in ordinary words and are not redacted.
 const MIN_SECRET_BYTES: usize = 6;
 /// Limit for the lines of multi-line values. The longest are kept.
-const MOST_LINES: usize = 2_000;
-/// Stderr shown in an error, in bytes.
-const SHOWN_BYTES: usize = 500;
-/// Server message shown in an error.
-const SHOWN_CHARS: usize = 500;
+const MAX_VALUE_LINES: usize = 2_000;
+/// Limit for the stderr in an error.
+const MAX_STDERR_BYTES: usize = 500;
+/// Limit for the server's message in an error.
+const MAX_MESSAGE_CHARS: usize = 500;
 
 /// All secret values in every notation. Sorted by length, longest first, because one value may contain another.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl Secrets {
             }
         }
         sort(&mut lines);
-        lines.truncate(MOST_LINES);
+        lines.truncate(MAX_VALUE_LINES);
         forms.append(&mut lines);
         sort(&mut forms);
         Self { forms }
@@ -90,29 +90,29 @@ impl Secrets {
         // Stable, so that the longest of several values at one place comes first.
         found.sort_by_key(|(at, ..)| *at);
         let mut shown = String::new();
-        let mut done = 0;
+        let mut copied = 0;
         let mut last = "";
         for (at, end, name) in found {
-            if end <= done {
+            if end <= copied {
                 continue;
             }
-            if at >= done {
-                shown.push_str(&text[done..at]);
+            if at >= copied {
+                shown.push_str(&text[copied..at]);
             }
             // Overlapping values are both hidden completely.
-            if at >= done || name != last {
+            if at >= copied || name != last {
                 shown.extend(["[", name, "]"]);
             }
-            (done, last) = (end, name);
+            (copied, last) = (end, name);
         }
-        if done == 0 {
+        if copied == 0 {
             return text;
         }
-        shown.push_str(&text[done..]);
+        shown.push_str(&text[copied..]);
         shown
     }
 
-    /// A line of the maximum length may have been cut.
+    /// Redacts one line. A line of the maximum length may have been cut.
     pub(crate) fn hide_line(&self, line: &str) -> String {
         if line.len() + char::MAX.len_utf8() > MAX_LINE_BYTES {
             self.hide_before_cut(line.to_owned())
@@ -122,9 +122,9 @@ impl Secrets {
     }
 
     /// Redacts and shortens a server message, whose end may have been cut.
-    pub(crate) fn hide_words(&self, words: String) -> String {
-        let words = self.hide_before_cut(words);
-        words.trim().chars().take(SHOWN_CHARS).collect()
+    pub(crate) fn hide_message(&self, message: String) -> String {
+        let message = self.hide_before_cut(message);
+        message.trim().chars().take(MAX_MESSAGE_CHARS).collect()
     }
 
     /// For text whose beginning was cut, possibly in the middle of a value.
@@ -177,32 +177,32 @@ fn sort(forms: &mut Vec<Form>) {
     forms.dedup_by(|a, b| a.name == b.name && a.text() == b.text());
 }
 
-/// Length of the longest suffix of `ends` that is a prefix of `begins`, in linear time (Knuth-Morris-Pratt).
-fn overlap(ends: &[u8], begins: &[u8]) -> usize {
-    let begins = &begins[..begins.len().min(ends.len())];
-    if begins.is_empty() {
+/// Length of the longest suffix of `first` that is a prefix of `second`, in linear time (Knuth-Morris-Pratt).
+fn overlap(first: &[u8], second: &[u8]) -> usize {
+    let second = &second[..second.len().min(first.len())];
+    if second.is_empty() {
         return 0;
     }
-    let ends = &ends[ends.len() - begins.len()..];
+    let first = &first[first.len() - second.len()..];
     // Failure function: for each prefix, the length of its longest proper border.
-    let mut shorter = vec![0; begins.len()];
+    let mut borders = vec![0; second.len()];
     let mut length = 0;
-    for at in 1..begins.len() {
-        while length > 0 && begins[at] != begins[length] {
-            length = shorter[length - 1];
+    for at in 1..second.len() {
+        while length > 0 && second[at] != second[length] {
+            length = borders[length - 1];
         }
-        length += usize::from(begins[at] == begins[length]);
-        shorter[at] = length;
+        length += usize::from(second[at] == second[length]);
+        borders[at] = length;
     }
     let mut matched = 0;
-    for byte in ends {
-        if matched == begins.len() {
-            matched = shorter[matched - 1];
+    for byte in first {
+        if matched == second.len() {
+            matched = borders[matched - 1];
         }
-        while matched > 0 && *byte != begins[matched] {
-            matched = shorter[matched - 1];
+        while matched > 0 && *byte != second[matched] {
+            matched = borders[matched - 1];
         }
-        matched += usize::from(begins.get(matched) == Some(byte));
+        matched += usize::from(second.get(matched) == Some(byte));
     }
     matched
 }
@@ -213,14 +213,14 @@ impl Fault {
         self.message = secrets.hide(self.message);
         self.hint = self.hint.map(|hint| secrets.hide(hint));
         if let Some(server_message) = self.server_message.take() {
-            let server_message = secrets.hide_words(server_message);
+            let server_message = secrets.hide_message(server_message);
             if !server_message.is_empty() {
                 self.message = format!("{}: {server_message}", self.message);
             }
         }
         if let Some(stderr) = self.stderr.take() {
             let stderr = secrets.hide_behind_cut(stderr);
-            let last = tail_of_lines(stderr.trim(), SHOWN_BYTES).trim();
+            let last = tail_of_lines(stderr.trim(), MAX_STDERR_BYTES).trim();
             if !last.is_empty() {
                 self.message = format!("{}; stderr: {last}", self.message);
             }
@@ -328,7 +328,10 @@ mod tests {
     #[test]
     fn stderr_is_redacted_before_it_is_cut() {
         let mut fault = Fault::new(McpPhase::McpInit, "it ended");
-        fault.stderr = Some(format!("token hunter2-long{}", "x".repeat(SHOWN_BYTES - 5)));
+        fault.stderr = Some(format!(
+            "token hunter2-long{}",
+            "x".repeat(MAX_STDERR_BYTES - 5)
+        ));
         let message = fault.redacted(&secrets()).message;
         assert!(!message.contains("-long"), "{message}");
         assert!(message.starts_with("it ended; stderr: "), "{message}");
@@ -336,13 +339,13 @@ mod tests {
 
     #[test]
     fn server_messages_are_redacted_before_they_are_cut() {
-        for before in [SHOWN_CHARS - 9, SHOWN_CHARS - 1] {
+        for before in [MAX_MESSAGE_CHARS - 9, MAX_MESSAGE_CHARS - 1] {
             let server_message = format!("{}hunter2-long and on", "x".repeat(before));
             let fault =
                 Fault::new(McpPhase::McpInit, "refused").with_server_message(server_message);
             let message = fault.redacted(&secrets()).message;
             assert!(!message.contains("hun"), "{message}");
-            assert!(message.len() <= "refused: ".len() + SHOWN_CHARS);
+            assert!(message.len() <= "refused: ".len() + MAX_MESSAGE_CHARS);
         }
         let kept =
             Fault::new(McpPhase::McpInit, "refused").with_server_message("no say \"fri".to_owned());
@@ -362,7 +365,7 @@ mod tests {
     fn many_lines_of_one_value_do_not_displace_others() {
         let long = |number| format!("{number:040}\n");
         let variables = [
-            ("LONG", (0..3 * MOST_LINES).map(long).collect()),
+            ("LONG", (0..3 * MAX_VALUE_LINES).map(long).collect()),
             ("TOKEN", "hunter2".to_owned()),
             ("JSON", "a\"b\"c".to_owned()),
         ];
@@ -370,6 +373,6 @@ mod tests {
         let secrets = Secrets::of(&variables.into());
         let shown = secrets.hide(r#"hunter2 {"a\"b\"c"}"#.to_owned());
         assert_eq!(shown, r#"[TOKEN] {"[JSON]"}"#);
-        assert!(secrets.forms.len() < MOST_LINES + 10);
+        assert!(secrets.forms.len() < MAX_VALUE_LINES + 10);
     }
 }

@@ -11,7 +11,7 @@ use crate::wire::Handshake;
 /// Current protocol versions have 10 characters.
 const VERSION_CHARS: usize = 64;
 /// Keys of a schema whose values are shown to users.
-const IN_WORDS: [&str; 4] = ["description", "title", "default", "examples"];
+const TEXT_KEYS: [&str; 4] = ["description", "title", "default", "examples"];
 
 impl Secrets {
     pub(crate) fn hide_in_tools(&self, tools: &mut [McpToolInfo]) {
@@ -38,7 +38,7 @@ impl Secrets {
         match schema {
             Value::Object(fields) => {
                 for (name, value) in fields {
-                    if IN_WORDS.contains(&name.as_str()) {
+                    if TEXT_KEYS.contains(&name.as_str()) {
                         self.hide_in(value);
                     } else {
                         self.hide_in_schema(value);

@@ -7,21 +7,21 @@ use std::collections::VecDeque;
 pub(crate) struct Tail {
     lines: VecDeque<String>,
     bytes: usize,
-    most: usize,
+    max_bytes: usize,
 }
 
 /// Longer lines are cut.
 pub(crate) const MAX_LINE_BYTES: usize = 4 * 1024;
 
 /// Bytes processed before yielding to other tasks.
-pub(crate) const TURN_BYTES: usize = 1024;
+pub(crate) const CHUNK_BYTES: usize = 1024;
 
 impl Tail {
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(max_bytes: usize) -> Self {
         Self {
             lines: VecDeque::new(),
             bytes: 0,
-            most,
+            max_bytes,
         }
     }
 
@@ -29,7 +29,7 @@ impl Tail {
         let line = head(line, MAX_LINE_BYTES).to_owned();
         self.bytes += line.len() + 1;
         self.lines.push_back(line);
-        while self.bytes > self.most {
+        while self.bytes > self.max_bytes {
             let Some(oldest) = self.lines.pop_front() else {
                 break;
             };
@@ -55,67 +55,69 @@ impl Tail {
 /// Splits a byte stream into lines. Drops the rest of oversized lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    begun: Vec<u8>,
+    /// The incomplete line.
+    line: Vec<u8>,
+    /// The rest of the line is dropped.
     is_cut: bool,
 }
 
 impl Lines {
-    pub(crate) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
+    pub(crate) fn feed(&mut self, bytes: &[u8], mut on_line: impl FnMut(&str)) {
         for byte in bytes {
             // Installers draw progress bars with carriage returns.
             if matches!(byte, b'\n' | b'\r') {
-                self.end(&mut each);
+                self.end(&mut on_line);
                 continue;
             }
             if self.is_cut {
                 continue;
             }
-            self.begun.push(*byte);
-            if self.begun.len() >= MAX_LINE_BYTES {
+            self.line.push(*byte);
+            if self.line.len() >= MAX_LINE_BYTES {
                 // Emitted at once, because the line may never end.
-                self.end(&mut each);
+                self.end(&mut on_line);
                 self.is_cut = true;
             }
         }
     }
 
     /// Yields to other tasks regularly, because processing the lines takes time.
-    pub(crate) async fn feed_in_turns(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
-        for piece in bytes.chunks(TURN_BYTES) {
-            self.feed(piece, &mut each);
+    pub(crate) async fn feed_in_chunks(&mut self, bytes: &[u8], mut on_line: impl FnMut(&str)) {
+        for chunk in bytes.chunks(CHUNK_BYTES) {
+            self.feed(chunk, &mut on_line);
             tokio::task::yield_now().await;
         }
     }
 
-    pub(crate) fn end(&mut self, mut each: impl FnMut(&str)) {
-        let line = String::from_utf8_lossy(&self.begun);
+    pub(crate) fn end(&mut self, mut on_line: impl FnMut(&str)) {
+        let line = String::from_utf8_lossy(&self.line);
         let line = line.trim_end();
         if !line.is_empty() {
-            each(line);
+            on_line(line);
         }
-        self.begun.clear();
+        self.line.clear();
         self.is_cut = false;
     }
 }
 
-/// The first `most` bytes, cut at a character boundary.
-pub(crate) fn head(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
+/// The first `max_bytes` bytes, cut at a character boundary.
+pub(crate) fn head(text: &str, max_bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(max_bytes)]
 }
 
-/// The last `most` bytes, cut at a character boundary.
-pub(crate) fn tail(text: &str, most: usize) -> &str {
-    &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]
+/// The last `max_bytes` bytes, cut at a character boundary.
+pub(crate) fn tail(text: &str, max_bytes: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(max_bytes))..]
 }
 
-/// The last `most` bytes, starting at a line if possible.
-pub(crate) fn tail_of_lines(text: &str, most: usize) -> &str {
-    let last = tail(text, most);
+/// The last `max_bytes` bytes, starting at a line if possible.
+pub(crate) fn tail_of_lines(text: &str, max_bytes: usize) -> &str {
+    let last = tail(text, max_bytes);
     if last.len() == text.len() || text[..text.len() - last.len()].ends_with('\n') {
         return last;
     }
     match last.split_once('\n') {
-        Some((_, whole)) if !whole.is_empty() => whole,
+        Some((_, lines)) if !lines.is_empty() => lines,
         _ => last,
     }
 }
@@ -161,13 +163,13 @@ mod tests {
     #[tokio::test]
     async fn other_tasks_run_between_many_lines() {
         let (mut lines, seen) = (Lines::default(), Cell::new(0));
-        let text = "a\n".repeat(10 * TURN_BYTES);
+        let text = "a\n".repeat(10 * CHUNK_BYTES);
         let count = |_: &str| seen.set(seen.get() + 1);
-        let mut feeding = Box::pin(lines.feed_in_turns(text.as_bytes(), count));
+        let mut feeding = Box::pin(lines.feed_in_chunks(text.as_bytes(), count));
         assert_eq!(feeding.as_mut().now_or_never(), None, "it paused");
-        assert_eq!(seen.get(), TURN_BYTES / 2);
+        assert_eq!(seen.get(), CHUNK_BYTES / 2);
         feeding.await;
-        assert_eq!(seen.get(), 10 * TURN_BYTES);
+        assert_eq!(seen.get(), 10 * CHUNK_BYTES);
     }
 
     #[test]

@@ -12,13 +12,13 @@ use crate::hosting::HostingError;
 use crate::wire::{CallError, CallOptions};
 
 /// Limit for the server's error message.
-const SHOWN_CHARS: usize = 2_000;
+const MAX_MESSAGE_CHARS: usize = 2_000;
 
 pub(crate) async fn call(
     server: &Server,
     tool: &str,
     arguments: Map<String, Value>,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<Box<RawValue>, HostingError> {
     // A filtered tool is reported like a missing one.
     if !server.filter().admits(tool) {
@@ -34,23 +34,23 @@ pub(crate) async fn call(
     params.set("name", raw(&Value::String(tool.to_owned()))?);
     params.set("arguments", raw(&Value::Object(arguments))?);
     let main = server.main();
-    let asked = main.request(
+    let request = main.request(
         "tools/call",
         Some(params.raw()),
-        CallOptions::with_timeout(within),
+        CallOptions::with_timeout(timeout),
     );
-    let answer = asked
+    let response = request
         .await
-        .map_err(|error| of_call(server, error, within))?;
-    if let Some(result) = answer.outcome() {
+        .map_err(|error| from_call_error(server, error, timeout))?;
+    if let Some(result) = response.outcome() {
         return Ok(result.to_owned());
     }
-    let (code, message) = answer.error_parts().unwrap_or_default();
+    let (code, message) = response.error_parts().unwrap_or_default();
     let message: String = server
         .secrets()
         .hide(message)
         .chars()
-        .take(SHOWN_CHARS)
+        .take(MAX_MESSAGE_CHARS)
         .collect();
     Err(HostingError::CallRefused {
         server: server.name().clone(),
@@ -59,12 +59,12 @@ pub(crate) async fn call(
     })
 }
 
-fn of_call(server: &Server, error: CallError, within: Duration) -> HostingError {
+fn from_call_error(server: &Server, error: CallError, timeout: Duration) -> HostingError {
     let name = server.name().clone();
     match error {
         CallError::TimedOut { .. } => HostingError::TimedOut {
             name,
-            seconds: within.as_secs(),
+            seconds: timeout.as_secs(),
             phase: Some(McpPhase::ToolCall),
         },
         CallError::Busy { .. } => HostingError::Full {

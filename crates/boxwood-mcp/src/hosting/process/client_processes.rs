@@ -37,6 +37,7 @@ use crate::wire::{
 /// Legacy servers often do not answer `server/discover` at all.
 const DISCOVER_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The processes of one run of a server besides its main process.
 pub(crate) struct ChildProcesses {
     context: Arc<HostContext>,
     session: SessionId,
@@ -54,15 +55,15 @@ struct Children {
     /// The connection is `None` while the process starts.
     running: BTreeMap<ProcessId, Option<Connection>>,
     is_closed: bool,
-    /// Of ended processes.
+    /// Stderr of ended processes.
     stderr: String,
 }
 
 impl Children {
     fn keep_stderr(&mut self, process: &ProcessId, text: &str) {
         self.stderr.push_str(&stderr_section(process, text));
-        let kept = tail_of_lines(&self.stderr, KEPT_BYTES).len();
-        self.stderr.drain(..self.stderr.len() - kept);
+        let length = tail_of_lines(&self.stderr, MAX_ENDED_BYTES).len();
+        self.stderr.drain(..self.stderr.len() - length);
     }
 }
 
@@ -89,7 +90,7 @@ pub(crate) struct ClientProcess {
 }
 
 impl ClientProcess {
-    /// The process is stopped when the last part is dropped.
+    /// Dropping the last of the returned values stops the process.
     pub(crate) fn into_parts(self) -> (Connection, Arc<Handshake>, Inbound, Box<dyn Send + Sync>) {
         (
             self.connection,
@@ -144,6 +145,7 @@ impl ChildProcesses {
         })
     }
 
+    /// Starts a process for one client and performs the handshake with its parameters.
     pub(crate) async fn own(
         self: &Arc<Self>,
         initialize_params: Box<RawValue>,
@@ -174,7 +176,8 @@ impl ChildProcesses {
         })
     }
 
-    /// `None` if the server supports only legacy protocol versions.
+    /// The process for modern clients, which is started if necessary. `None` if the server supports only legacy
+    /// protocol versions.
     pub(crate) async fn modern(
         self: &Arc<Self>,
     ) -> Result<Option<(Connection, Arc<Handshake>)>, HostingError> {
@@ -202,8 +205,8 @@ impl ChildProcesses {
                 return Ok(None);
             }
         };
-        let within = DISCOVER_TIMEOUT.min(clock.left());
-        let discovered = wire::discover(&connection, &ClientIdentity::boxwood(), within).await;
+        let timeout = DISCOVER_TIMEOUT.min(clock.remaining());
+        let discovered = wire::discover(&connection, &ClientIdentity::boxwood(), timeout).await;
         let Ok(handshake) = discovered else {
             *modern = Modern::Unsupported;
             return Ok(None);
@@ -249,7 +252,7 @@ impl ChildProcesses {
             .for_each(Connection::close);
     }
 
-    /// Stops the processes that are useless after the daemon's shutdown. The box keeps running.
+    /// Stops all processes except the main one when the daemon shuts down. The box keeps running.
     pub(crate) fn detach(&self) {
         let mut children = self.lock();
         let started = children.running.extract_if(.., |_, child| child.is_some());
@@ -264,8 +267,8 @@ impl ChildProcesses {
     }
 
     /// Stops processes that belonged to clients of an earlier daemon.
-    pub(crate) fn stop_leftover(&self, left: Vec<ProcessId>) {
-        for process in left {
+    pub(crate) fn stop_leftover(&self, processes: Vec<ProcessId>) {
+        for process in processes {
             self.stop_later(process);
         }
     }
@@ -304,7 +307,7 @@ impl ChildProcesses {
     }
 
     fn slot(self: &Arc<Self>, id: fn(u64) -> ProcessId) -> Result<Slot, HostingError> {
-        let most = self.context.settings.max_children;
+        let limit = self.context.settings.max_children;
         let mut children = self.lock();
         if children.is_closed {
             return Err(HostingError::Failed {
@@ -316,8 +319,8 @@ impl ChildProcesses {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let process = id(number);
         let of_clients = children.running.keys().filter(|it| ids::is_own(it));
-        if ids::is_own(&process) && of_clients.count() >= most {
-            let message = format!("{most} clients already have their own process of this server");
+        if ids::is_own(&process) && of_clients.count() >= limit {
+            let message = format!("{limit} clients already have their own process of this server");
             return Err(HostingError::Full { message });
         }
         children.running.insert(process.clone(), None);
@@ -374,7 +377,7 @@ impl ChildProcesses {
                 protocol,
                 has_answered: true,
             };
-            let fault = health::broken(watched, &context.settings).await;
+            let fault = health::until_hung(watched, &context.settings).await;
             let message = &fault.message;
             tracing::warn!(%session, message, "closing the connection of a hung child process");
             connection.close();
@@ -395,13 +398,13 @@ async fn stop(context: &HostContext, session: &SessionId, process: &ProcessId) {
 }
 
 /// Limit per process.
-const SHOWN_BYTES: usize = 64 * 1024;
+const MAX_SECTION_BYTES: usize = 64 * 1024;
 /// Limit for all ended processes.
-const KEPT_BYTES: usize = 64 * 1024;
+const MAX_ENDED_BYTES: usize = 64 * 1024;
 
 /// Empty if the process wrote nothing.
 fn stderr_section(process: &ProcessId, text: &str) -> String {
-    let text = tail_of_lines(text, SHOWN_BYTES);
+    let text = tail_of_lines(text, MAX_SECTION_BYTES);
     if text.is_empty() {
         return String::new();
     }

@@ -20,9 +20,9 @@ const WITH_HINT: &str =
     "a package may be missing or too new: add a constraint to `with`, such as `mcp<2`";
 const READ_ONLY_HINT: &str = "it writes to a directory that is mounted read-only: set `box.host_path_mode` to `rw`, or make it write to \
      another directory, such as /tmp";
-const NO_SERVER: &str = "the command may not be an MCP server, or may need other arguments";
+const NO_SERVER_HINT: &str = "the command may not be an MCP server, or may need other arguments";
 /// Limit of the stderr that is searched for known errors.
-const LAST_BYTES: usize = 500;
+const SEARCHED_BYTES: usize = 500;
 /// Timeout for reading the stderr of an exited process.
 const STDERR_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -35,24 +35,24 @@ pub(crate) async fn attach(
     clock: &StartClock,
 ) -> Result<Box<dyn ProcessIo>, Fault> {
     let phase = McpPhase::RelayConnect;
-    let taking = async {
+    let attaching = async {
         let error = match context.runtime.attach(session, process).await {
             Ok(wire) => return Ok(wire),
             Err(error) => error,
         };
         Err(match error.code {
             ErrorCode::ManagedProcessNotFound => command_not_started(),
-            _ => match gone(context, session, process, &error).await {
-                Some(gone) => connection_ended(McpPhase::McpInit, &CloseReason::Exited(gone)),
+            _ => match process_exit(context, session, process, &error).await {
+                Some(exit) => connection_ended(McpPhase::McpInit, &CloseReason::Exited(exit)),
                 None => Fault::from_runtime(phase, error),
             },
         })
     };
-    clock.within(phase, taking).await?
+    clock.within(phase, attaching).await?
 }
 
 /// How a process ended. `None` if it is still running.
-async fn gone(
+async fn process_exit(
     context: &HostContext,
     session: &SessionId,
     process: &ProcessId,
@@ -73,9 +73,9 @@ async fn gone(
             return is_gone.then(|| ProcessExit::new(None, Some(&Reason::BoxGone)));
         }
     };
-    let found = listed.into_iter().find(|it| it.process_id == *process)?;
-    (found.status != ProcessStatus::Running)
-        .then(|| ProcessExit::new(found.exit_code, found.reason.as_ref()))
+    let info = listed.into_iter().find(|it| it.process_id == *process)?;
+    (info.status != ProcessStatus::Running)
+        .then(|| ProcessExit::new(info.exit_code, info.reason.as_ref()))
 }
 
 pub(crate) async fn handshake(
@@ -83,10 +83,10 @@ pub(crate) async fn handshake(
     client: &ClientIdentity,
     clock: &StartClock,
 ) -> Result<Handshake, Fault> {
-    let done = wire::handshake(connection, client, clock.left()).await;
-    let fault = match done {
+    let result = wire::handshake(connection, client, clock.remaining()).await;
+    let fault = match result {
         Ok(handshake) => return Ok(handshake),
-        Err(HandshakeError::Call(error)) => return Err(of_call(error, clock)),
+        Err(HandshakeError::Call(error)) => return Err(from_call_error(error, clock)),
         Err(HandshakeError::Refused {
             method,
             code,
@@ -96,54 +96,54 @@ pub(crate) async fn handshake(
             Fault::new(McpPhase::McpInit, other.to_string())
         }
     };
-    Err(fault.with_hint(NO_SERVER.to_owned()))
+    Err(fault.with_hint(NO_SERVER_HINT.to_owned()))
 }
 
 pub(crate) fn from_list_error(error: ListError, clock: &StartClock) -> Fault {
     match error {
-        ListError::Call(error) => of_call(error, clock),
+        ListError::Call(error) => from_call_error(error, clock),
         ListError::Refused { code, message } => refused("tools/list", code, message),
         other @ ListError::Unreadable => Fault::new(McpPhase::McpInit, other.to_string()),
     }
 }
 
 fn refused(method: &str, code: i64, message: String) -> Fault {
-    let words = format!("the server refused `{method}` ({code})");
-    Fault::new(McpPhase::McpInit, words).with_server_message(message)
+    let text = format!("the server refused `{method}` ({code})");
+    Fault::new(McpPhase::McpInit, text).with_server_message(message)
 }
 
-fn of_call(error: CallError, clock: &StartClock) -> Fault {
+fn from_call_error(error: CallError, clock: &StartClock) -> Fault {
     match error {
-        CallError::TimedOut { .. } => clock.ran_out(McpPhase::McpInit),
-        CallError::Closed(ended) => connection_ended(McpPhase::McpInit, &ended),
+        CallError::TimedOut { .. } => clock.timed_out(McpPhase::McpInit),
+        CallError::Closed(reason) => connection_ended(McpPhase::McpInit, &reason),
         other => Fault::new(McpPhase::McpInit, other.to_string()),
     }
 }
 
 /// Describes why the connection to the main process ended.
-pub(crate) fn connection_ended(phase: McpPhase, ended: &CloseReason) -> Fault {
-    let fault = match ended {
+pub(crate) fn connection_ended(phase: McpPhase, reason: &CloseReason) -> Fault {
+    let fault = match reason {
         // Exit codes of shells for a command that cannot be run.
-        CloseReason::Exited(gone)
-            if phase == McpPhase::McpInit && matches!(gone.exit_code, Some(126 | 127)) =>
+        CloseReason::Exited(exit)
+            if phase == McpPhase::McpInit && matches!(exit.exit_code, Some(126 | 127)) =>
         {
             return command_not_started();
         }
         CloseReason::Exited(_) if phase == McpPhase::Runtime => {
-            let words = format!("Box managed process exited unexpectedly: {ended}");
+            let message = format!("Box managed process exited unexpectedly: {reason}");
             let hint = "`boxwood mcp logs` shows its stderr; if it ran out of memory, raise `box.memory_mb`".to_owned();
-            return Fault::new(phase, words)
+            return Fault::new(phase, message)
                 .main_process_exited()
                 .with_hint(hint);
         }
         CloseReason::Exited(_) => {
-            return Fault::new(phase, format!("{ended} before the handshake completed"))
+            return Fault::new(phase, format!("{reason} before the handshake completed"))
                 .main_process_exited()
                 .with_hint("see its stderr; it may need variables or arguments".to_owned());
         }
         other => Fault::new(phase, other.to_string()),
     };
-    let hint = match ended {
+    let hint = match reason {
         CloseReason::Garbage { .. } => "make the server log to stderr instead of stdout",
         CloseReason::TooLong { .. } => "make the server send smaller messages",
         _ => return fault,
@@ -177,7 +177,7 @@ pub(crate) async fn with_stderr(
     let Some(text) = raw_stderr(context, session, process).await else {
         return fault;
     };
-    let last = tail(text.trim(), LAST_BYTES);
+    let last = tail(text.trim(), SEARCHED_BYTES);
     if is_read_only(last) {
         fault.hint = Some(READ_ONLY_HINT.to_owned());
     } else if fault.phase == McpPhase::McpInit && is_missing_package(last) {
@@ -194,7 +194,7 @@ fn is_read_only(stderr: &str) -> bool {
 
 /// Returns true if a package is missing or has an incompatible version.
 fn is_missing_package(stderr: &str) -> bool {
-    const WORDS: [&str; 6] = [
+    const ERRORS: [&str; 6] = [
         "ModuleNotFoundError",
         "ImportError",
         "AttributeError",
@@ -202,10 +202,10 @@ fn is_missing_package(stderr: &str) -> bool {
         "Cannot find module",
         "ERR_MODULE_NOT_FOUND",
     ];
-    WORDS.iter().any(|word| stderr.contains(word))
+    ERRORS.iter().any(|error| stderr.contains(error))
 }
 
-/// Redacted.
+/// The stderr of a process, redacted.
 pub(crate) async fn stderr(
     context: &HostContext,
     session: &SessionId,
@@ -215,12 +215,15 @@ pub(crate) async fn stderr(
     Some(secrets.hide_behind_cut(raw_stderr(context, session, process).await?))
 }
 
-/// The runtime keeps only the latest part.
+/// The stderr of a process, not redacted. The runtime keeps only the latest part.
 async fn raw_stderr(
     context: &HostContext,
     session: &SessionId,
     process: &ProcessId,
 ) -> Option<String> {
-    let asked = context.runtime.stderr(session, process);
-    tokio::time::timeout(STDERR_TIMEOUT, asked).await.ok()?.ok()
+    let reading = context.runtime.stderr(session, process);
+    tokio::time::timeout(STDERR_TIMEOUT, reading)
+        .await
+        .ok()?
+        .ok()
 }

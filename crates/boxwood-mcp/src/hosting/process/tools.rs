@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 4 << 20;
 /// JSON values in all tools. Each needs up to a hundred times its text in memory.
 const MAX_VALUES: usize = 100_000;
 /// Limit of an error message before redaction. It is cut further after redaction.
-const LONGEST_WORDS: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 const METHOD_NOT_FOUND: i64 = -32601;
 
 #[derive(Debug, thiserror::Error)]
@@ -48,38 +48,38 @@ struct Tool {
     parameters: Value,
 }
 
-/// Fetches all pages within `within` in total.
+/// Fetches all pages. `timeout` applies to all of them together.
 pub(crate) async fn list(
     connection: &Connection,
     handshake: &Handshake,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<Vec<McpToolInfo>, ListError> {
     if !handshake.has("tools") {
         return Ok(Vec::new());
     }
-    let deadline = Instant::now() + within;
+    let deadline = Instant::now() + timeout;
     let mut tools = Vec::new();
-    let mut taken = Taken::default();
+    let mut totals = Totals::default();
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let remaining = deadline.saturating_duration_since(Instant::now());
         let params = params(handshake.protocol, cursor.as_deref());
-        let answer = connection
-            .request("tools/list", params, CallOptions::internal(left))
+        let response = connection
+            .request("tools/list", params, CallOptions::internal(remaining))
             .await?;
-        let Some(result) = answer.outcome() else {
-            let (code, mut message) = answer.error_parts().unwrap_or_default();
+        let Some(result) = response.outcome() else {
+            let (code, mut message) = response.error_parts().unwrap_or_default();
             // Some servers declare tools and then do not implement the method.
             if code == METHOD_NOT_FOUND && tools.is_empty() {
                 return Ok(tools);
             }
-            message.truncate(message.floor_char_boundary(LONGEST_WORDS));
+            message.truncate(message.floor_char_boundary(MAX_ERROR_BYTES));
             return Err(ListError::Refused { code, message });
         };
         let page: Page<'_> =
             serde_json::from_str(result.get()).map_err(|_| ListError::Unreadable)?;
         for raw in page.tools {
-            if !taken.add(raw.get()) {
+            if !totals.add(raw.get()) {
                 return Ok(tools);
             }
             if let Ok(tool) = serde_json::from_str::<Tool>(raw.get()) {
@@ -95,15 +95,15 @@ pub(crate) async fn list(
     Ok(tools)
 }
 
-/// What the tools so far take.
+/// Size of the tools so far.
 #[derive(Default)]
-struct Taken {
+struct Totals {
     tools: usize,
     bytes: usize,
     values: usize,
 }
 
-impl Taken {
+impl Totals {
     /// Returns false if a limit is exceeded.
     fn add(&mut self, tool: &str) -> bool {
         self.tools += 1;
@@ -186,8 +186,8 @@ mod tests {
     #[test]
     fn the_tool_list_is_bounded() {
         let shown = |tool: &str| {
-            let mut taken = Taken::default();
-            (0..2 * MAX_TOOLS).take_while(|_| taken.add(tool)).count()
+            let mut totals = Totals::default();
+            (0..2 * MAX_TOOLS).take_while(|_| totals.add(tool)).count()
         };
         assert_eq!(shown("{}"), MAX_TOOLS);
         let long = format!(r#"{{"description":"{}"}}"#, ",[{".repeat(MAX_BYTES / 8));

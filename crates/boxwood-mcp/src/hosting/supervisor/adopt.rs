@@ -16,9 +16,9 @@ use crate::hosting::boxes::ids;
 use crate::hosting::context::{HostContext, blocking};
 use crate::wire::{Connection, InboundFilter, WireLimits};
 
-/// One failed request to the runtime may be temporary.
-const TRIES: usize = 3;
-const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// A failed request to the runtime is repeated, because the failure may be temporary.
+const MAX_ATTEMPTS: usize = 3;
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// `None` if nothing can be adopted or the running server does not match `spec`.
 pub(crate) async fn adopt(
@@ -26,8 +26,8 @@ pub(crate) async fn adopt(
     state: &Arc<ServerState>,
     spec: &McpServerSpec,
 ) -> Option<Started> {
-    let (held, name) = (Arc::clone(context), state.name.clone());
-    let reading = blocking(move || Ok(held.store.run_record::<RunRecord>(&name)));
+    let (store_context, name) = (Arc::clone(context), state.name.clone());
+    let reading = blocking(move || Ok(store_context.store.run_record::<RunRecord>(&name)));
     let record = reading.await.ok()??;
     if record.fingerprint != fingerprint(spec) {
         return None;
@@ -68,9 +68,9 @@ async fn attach(
     state: &Arc<ServerState>,
     incarnation: u64,
 ) -> Option<Attached> {
-    for attempt in 0..TRIES {
+    for attempt in 0..MAX_ATTEMPTS {
         if attempt > 0 {
-            tokio::time::sleep(BETWEEN_TRIES).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
         match attach_once(context, state, incarnation).await {
             Ok(attached) => return attached,
@@ -97,8 +97,8 @@ async fn attach_once(
     incarnation: u64,
 ) -> Answer<Option<Attached>> {
     let (runtime, session) = (&context.runtime, &state.session);
-    let looked = context.with_timeout("looking for a box", runtime.session(session));
-    if looked.await?.map(|found| found.incarnation) != Some(incarnation) {
+    let finding = context.with_timeout("looking for a box", runtime.session(session));
+    if finding.await?.map(|info| info.incarnation) != Some(incarnation) {
         return Ok(None);
     }
     let listed = context.with_timeout("listing processes", runtime.processes(session));

@@ -21,26 +21,26 @@ use crate::hosting::process::tools;
 use crate::hosting::process::tools::ListError;
 use crate::wire::{CallError, CloseReason, Inbound, InboundEvent};
 
-/// A connection that is lost again within this time counts as a failure of the server.
-const BETWEEN_LOSSES: Duration = Duration::from_mins(1);
-const TO_LIST_TOOLS: Duration = Duration::from_mins(1);
+/// A connection that is lost twice within this time counts as a failure of the server.
+const LOSS_INTERVAL: Duration = Duration::from_mins(1);
+const LIST_TIMEOUT: Duration = Duration::from_mins(1);
 /// Minimum interval between two `tools/list` requests.
-const BETWEEN_LISTS: Duration = Duration::from_secs(1);
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(crate) async fn attend(supervisor: &mut Supervisor, started: Started) -> Step {
+pub(crate) async fn run(supervisor: &mut Supervisor, started: Started) -> Step {
     let state = Arc::clone(&supervisor.state);
     let context = Arc::clone(&supervisor.context);
-    remember(supervisor, &started).await;
-    let (running, inbound) = started.into_running(&context, &state, &supervisor.ran_as);
+    store_run_record(supervisor, &started).await;
+    let (running, inbound) = started.into_running(&context, &state, &supervisor.running_spec);
     let live = Arc::new(running);
     supervisor.unavailable_count = 0;
     supervisor.retry.connected(Instant::now());
-    state.has_box(true);
+    state.set_has_box(true);
     state.touch();
     let name = &state.name;
     tracing::info!(%name, "hosted MCP server connected");
     supervisor.live = Some(Arc::clone(&live));
-    state.becomes(RunState::Connected(Arc::clone(&live)));
+    state.set_run_state(RunState::Connected(Arc::clone(&live)));
     watch(supervisor, &live, inbound).await
 }
 
@@ -54,16 +54,16 @@ async fn watch(supervisor: &mut Supervisor, live: &Arc<RunningServer>, inbound: 
         protocol: live.handshake.protocol,
         has_answered: !live.is_adopted,
     };
-    let mut broken = Box::pin(health::broken(watched, &context.settings));
-    let mut unused = Box::pin(health::unused(&state, live));
-    let mut minded = Box::pin(live.children.stop_idle());
-    let mut followed = Box::pin(follow_tools(&state, live, inbound));
+    let mut hung = Box::pin(health::until_hung(watched, &context.settings));
+    let mut idle = Box::pin(health::until_idle(&state, live));
+    let mut stopping_idle = Box::pin(live.children.stop_idle());
+    let mut following_tools = Box::pin(follow_tools(&state, live, inbound));
     loop {
         let healthy_at = supervisor.retry.healthy_at();
         tokio::select! {
             // An exit explains other failures at the same time.
             biased;
-            why = &mut ended => return connection_ended(supervisor, &why).await,
+            reason = &mut ended => return connection_ended(supervisor, &reason).await,
             command = supervisor.next_command() => {
                 let Some(command) = command else {
                     return Step::Exit;
@@ -72,13 +72,13 @@ async fn watch(supervisor: &mut Supervisor, live: &Arc<RunningServer>, inbound: 
                     return step;
                 }
             }
-            fault = &mut broken => return failed(supervisor, fault).await,
-            () = &mut unused => return fall_asleep(supervisor).await,
-            never = &mut minded => match never {},
-            never = &mut followed => match never {},
+            fault = &mut hung => return failed(supervisor, fault).await,
+            () = &mut idle => return stop_idle(supervisor).await,
+            never = &mut stopping_idle => match never {},
+            never = &mut following_tools => match never {},
             () = until(healthy_at) => {
                 supervisor.retry.settle(Instant::now());
-                state.retries(supervisor.retry.count());
+                state.set_retry_count(supervisor.retry.count());
             }
         }
     }
@@ -97,10 +97,10 @@ async fn follow_tools(
     live: &RunningServer,
     mut inbound: Inbound,
 ) -> Infallible {
-    let mut is_notification = live.is_adopted;
+    let mut is_outdated = live.is_adopted;
     loop {
-        if !is_notification {
-            is_notification = match inbound.next().await {
+        if !is_outdated {
+            is_outdated = match inbound.next().await {
                 InboundEvent::Message(message) => {
                     message.method() == Some("notifications/tools/list_changed")
                 }
@@ -109,18 +109,17 @@ async fn follow_tools(
             };
             continue;
         }
-        tokio::time::sleep(BETWEEN_LISTS).await;
-        is_notification = match tools::list(&live.connection, &live.handshake, TO_LIST_TOOLS).await
-        {
+        tokio::time::sleep(LIST_INTERVAL).await;
+        is_outdated = match tools::list(&live.connection, &live.handshake, LIST_TIMEOUT).await {
             Ok(tools) => {
-                state.list_tools(tools);
+                state.set_tools(tools);
                 false
             }
             // The server is busy. Try again.
             Err(ListError::Call(CallError::TimedOut { .. })) => true,
             Err(error) => {
                 let name = &state.name;
-                let error = state.secrets().hide_words(error.to_string());
+                let error = state.secrets().hide_message(error.to_string());
                 tracing::info!(%name, error, "failed to list the tools of a server");
                 false
             }
@@ -128,33 +127,36 @@ async fn follow_tools(
     }
 }
 
-async fn connection_ended(supervisor: &mut Supervisor, ended: &CloseReason) -> Step {
+async fn connection_ended(supervisor: &mut Supervisor, close_reason: &CloseReason) -> Step {
     // The process may still be running.
-    if matches!(ended, CloseReason::OutputClosed | CloseReason::Detached) {
-        let before = supervisor.connection_lost_at.replace(Instant::now());
-        if before.is_none_or(|before| before.elapsed() >= BETWEEN_LOSSES) {
+    if matches!(
+        close_reason,
+        CloseReason::OutputClosed | CloseReason::Detached
+    ) {
+        let previous = supervisor.connection_lost_at.replace(Instant::now());
+        if previous.is_none_or(|previous| previous.elapsed() >= LOSS_INTERVAL) {
             let name = &supervisor.state.name;
-            tracing::warn!(%name, reason = %ended, "lost the connection to a hosted MCP server, reconnecting");
+            tracing::warn!(%name, reason = %close_reason, "lost the connection to a hosted MCP server, reconnecting");
             return Step::Adopt;
         }
     }
-    let fault = handshake::connection_ended(McpPhase::Runtime, ended);
+    let fault = handshake::connection_ended(McpPhase::Runtime, close_reason);
     failed(supervisor, fault).await
 }
 
 async fn failed(supervisor: &mut Supervisor, fault: Fault) -> Step {
     // Calls wait for the next start from here on.
-    supervisor.state.becomes(RunState::Queued);
+    supervisor.state.set_run_state(RunState::Queued);
     let (session, main) = (&supervisor.state.session, ids::main_process());
     let fault = handshake::with_stderr(&supervisor.context, session, &main, fault).await;
     supervisor.failed(fault).await
 }
 
-async fn fall_asleep(supervisor: &mut Supervisor) -> Step {
+async fn stop_idle(supervisor: &mut Supervisor) -> Step {
     // Calls wait for the next start from here on.
     let state = Arc::clone(&supervisor.state);
     let name = &state.name;
-    state.becomes(RunState::Stopped(StopCause::Idle));
+    state.set_run_state(RunState::Stopped(StopCause::Idle));
     if let Err(error) = supervisor.clear().await {
         tracing::warn!(%name, %error, "failed to remove the box of an idle server");
     }
@@ -162,19 +164,22 @@ async fn fall_asleep(supervisor: &mut Supervisor) -> Step {
 }
 
 /// Stores what the next daemon needs to adopt the server. Without it the server is restarted.
-async fn remember(supervisor: &Supervisor, started: &Started) {
+async fn store_run_record(supervisor: &Supervisor, started: &Started) {
     let (context, state) = (&supervisor.context, &supervisor.state);
     let record = RunRecord {
-        fingerprint: fingerprint(&supervisor.ran_as),
+        fingerprint: fingerprint(&supervisor.running_spec),
         incarnation: Some(started.incarnation),
-        cache_key: started.install.as_ref().map(|used| used.key.clone()),
+        cache_key: started
+            .install
+            .as_ref()
+            .map(|cache_ref| cache_ref.key.clone()),
         launched: started.launched.clone(),
         handshake: (*started.handshake).clone(),
         tools: started.tools.clone(),
         notices: state.progress_log.notices(),
     };
-    let (held, name) = (Arc::clone(context), state.name.clone());
-    let put = move || held.store.put_run_record(&name, &record);
+    let (store_context, name) = (Arc::clone(context), state.name.clone());
+    let put = move || store_context.store.put_run_record(&name, &record);
     if let Err(error) = storing("storing the run record of an MCP server", put).await {
         let name = &state.name;
         tracing::warn!(%name, %error, "failed to store the run record of a server");

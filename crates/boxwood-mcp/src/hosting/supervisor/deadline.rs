@@ -12,20 +12,20 @@ use super::fault::Fault;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartClock {
     ends_at: Instant,
-    allowed: Duration,
+    timeout: Duration,
 }
 
 impl StartClock {
     pub(crate) fn start(seconds: u64) -> Self {
         // The upper bound keeps the arithmetic from overflowing.
-        let allowed = Duration::from_secs(seconds.clamp(1, 24 * 3600));
+        let timeout = Duration::from_secs(seconds.clamp(1, 24 * 3600));
         Self {
-            ends_at: Instant::now() + allowed,
-            allowed,
+            ends_at: Instant::now() + timeout,
+            timeout,
         }
     }
 
-    pub(crate) fn left(&self) -> Duration {
+    pub(crate) fn remaining(&self) -> Duration {
         self.ends_at.saturating_duration_since(Instant::now())
     }
 
@@ -37,10 +37,10 @@ impl StartClock {
     ) -> Result<T, Fault> {
         tokio::time::timeout_at(self.ends_at, work)
             .await
-            .map_err(|_| self.ran_out(phase))
+            .map_err(|_| self.timed_out(phase))
     }
 
-    /// Calls the runtime.
+    /// Waits for a call of the runtime.
     pub(crate) async fn call<T>(
         &self,
         phase: McpPhase,
@@ -51,15 +51,15 @@ impl StartClock {
     }
 
     /// Runs `waiting` without counting its time.
-    pub(crate) async fn stopped<T>(&mut self, waiting: impl Future<Output = T>) -> T {
-        let since = Instant::now();
+    pub(crate) async fn paused<T>(&mut self, waiting: impl Future<Output = T>) -> T {
+        let began = Instant::now();
         let result = waiting.await;
-        self.ends_at += since.elapsed();
+        self.ends_at += began.elapsed();
         result
     }
 
-    pub(crate) fn ran_out(&self, phase: McpPhase) -> Fault {
-        let seconds = self.allowed.as_secs();
+    pub(crate) fn timed_out(&self, phase: McpPhase) -> Fault {
+        let seconds = self.timeout.as_secs();
         Fault::new(
             phase,
             format!("Connection timeout after {seconds} seconds, in phase `{phase}`"),

@@ -42,8 +42,8 @@ impl Fault {
         self
     }
 
-    pub(crate) fn with_server_message(mut self, words: String) -> Self {
-        self.server_message = Some(words);
+    pub(crate) fn with_server_message(mut self, message: String) -> Self {
+        self.server_message = Some(message);
         self
     }
 
@@ -72,10 +72,10 @@ impl Fault {
     }
 
     /// The message is fixed because clients compare it. The hint explains the cause.
-    pub(crate) fn boxes_unavailable(why: String, hint: Option<String>) -> Self {
+    pub(crate) fn boxes_unavailable(cause: String, hint: Option<String>) -> Self {
         let hint = match hint {
-            Some(hint) => format!("{why}: {hint}"),
-            None => why,
+            Some(hint) => format!("{cause}: {hint}"),
+            None => cause,
         };
         Self::new(McpPhase::BoxUnavailable, "box_unavailable")
             .with_hint(hint)

@@ -34,13 +34,13 @@ impl Command {
             | Self::Stop(reply)
             | Self::Restart(reply, _)
             | Self::Changed(reply)
-            | Self::Remove(reply) => done(reply, Err(error)),
+            | Self::Remove(reply) => send_reply(reply, Err(error)),
         }
     }
 }
 
-/// The caller may no longer be waiting.
-pub(crate) fn done(reply: Reply, result: Result<(), HostingError>) {
+/// Replies to a command. The caller may no longer be waiting.
+pub(crate) fn send_reply(reply: Reply, result: Result<(), HostingError>) {
     drop(reply.send(result));
 }
 
@@ -58,10 +58,10 @@ impl ServerHandle {
         &self,
         command: impl FnOnce(oneshot::Sender<Result<(), HostingError>>) -> Command,
     ) -> Result<(), HostingError> {
-        let (reply, answered) = oneshot::channel();
+        let (reply, replied) = oneshot::channel();
         let sent = self.commands.send(command(reply)).await;
         sent.map_err(|_| HostingError::Closing)?;
-        answered.await.unwrap_or(Err(HostingError::Closing))
+        replied.await.unwrap_or(Err(HostingError::Closing))
     }
 
     /// Does not count as use of the server.
@@ -73,18 +73,18 @@ impl ServerHandle {
     /// Waits until the server is connected. Time spent waiting for other servers does not count.
     pub(crate) async fn server(&self) -> Result<Server, HostingError> {
         let name = || self.state.name.clone();
-        let mut moves = self.state.watch();
+        let mut changes = self.state.watch();
         let seconds = self.state.spec().settings.startup_timeout_sec;
-        let mut left = Duration::from_secs(seconds.min(24 * 3600)) + MARGIN;
-        // Returned instead of a timeout, because it says more.
-        let mut failed = None;
+        let mut remaining = Duration::from_secs(seconds.min(24 * 3600)) + MARGIN;
+        // Returned instead of a timeout, because it names the cause.
+        let mut last_fault = None;
         loop {
-            moves.borrow_and_update();
+            changes.borrow_and_update();
             let run_state = self.state.run_state();
             let is_limited = match &run_state {
                 RunState::Queued => false,
                 // The first attempt has its own timeout, which does not count waiting for other servers.
-                RunState::Connecting => failed.is_some(),
+                RunState::Connecting => last_fault.is_some(),
                 _ => true,
             };
             let is_queued = matches!(run_state, RunState::Queued);
@@ -102,22 +102,22 @@ impl ServerHandle {
                     let sent = self.commands.send(Command::StartIdle).await;
                     sent.map_err(|_| HostingError::Closing)?;
                 }
-                RunState::RetryWait { fault, .. } => failed = Some(fault),
+                RunState::RetryWait { fault, .. } => last_fault = Some(fault),
                 RunState::Queued | RunState::Connecting => {}
             }
-            let since = Instant::now();
-            let limit = if is_limited { left } else { Duration::MAX };
-            let Ok(moved) = tokio::time::timeout(limit, moves.changed()).await else {
-                let late = HostingError::TimedOut {
+            let waiting_since = Instant::now();
+            let limit = if is_limited { remaining } else { Duration::MAX };
+            let Ok(changed) = tokio::time::timeout(limit, changes.changed()).await else {
+                let timed_out = HostingError::TimedOut {
                     name: name(),
                     seconds,
                     phase: self.state.progress_log.phase(),
                 };
-                return Err(failed.map_or(late, HostingError::from));
+                return Err(last_fault.map_or(timed_out, HostingError::from));
             };
-            moved.map_err(|_| HostingError::Closing)?;
+            changed.map_err(|_| HostingError::Closing)?;
             if !is_queued {
-                left = left.saturating_sub(since.elapsed());
+                remaining = remaining.saturating_sub(waiting_since.elapsed());
             }
         }
     }

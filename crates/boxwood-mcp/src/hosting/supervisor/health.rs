@@ -19,7 +19,7 @@ pub(crate) struct Watched<'a> {
 }
 
 /// Resolves when the server no longer answers. An exit is reported elsewhere.
-pub(crate) async fn broken(watched: Watched<'_>, settings: &HostingSettings) -> Fault {
+pub(crate) async fn until_hung(watched: Watched<'_>, settings: &HostingSettings) -> Fault {
     let Watched {
         connection,
         protocol,
@@ -42,32 +42,32 @@ pub(crate) async fn broken(watched: Watched<'_>, settings: &HostingSettings) -> 
             Err(CallError::Closed(_)) => std::future::pending().await,
             Err(_) => lost += 1,
         }
-        let quiet = connection.since_last_message();
-        if quiet < settings.ping_every {
+        let silence = connection.since_last_message();
+        if silence < settings.ping_every {
             continue;
         }
         // A single-threaded server cannot answer during a call.
-        let is_broken = if connection.is_busy() || !has_answered {
-            quiet >= settings.busy_patience
+        let is_hung = if connection.is_busy() || !has_answered {
+            silence >= settings.busy_patience
         } else {
             lost >= settings.lost_pings
         };
-        if is_broken {
-            return not_answering(lost, quiet);
+        if is_hung {
+            return not_answering(lost, silence);
         }
         tokio::time::sleep(settings.ping_every.saturating_sub(settings.ping_timeout)).await;
     }
 }
 
-fn not_answering(lost: u32, quiet: Duration) -> Fault {
-    let seconds = quiet.as_secs();
+fn not_answering(lost: u32, silence: Duration) -> Fault {
+    let seconds = silence.as_secs();
     let message =
         format!("the server did not answer {lost} pings in a row and sent nothing for {seconds} s");
     Fault::new(McpPhase::Runtime, message).with_hint("see its stderr".to_owned())
 }
 
 /// Resolves when the server was not called for its configured idle time.
-pub(crate) async fn unused(state: &Arc<ServerState>, live: &RunningServer) {
+pub(crate) async fn until_idle(state: &Arc<ServerState>, live: &RunningServer) {
     let mut changes = state.watch();
     loop {
         // Zero means never.

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::fault::Fault;
-use self::handle::{Command, Reply, done};
+use self::handle::{Command, Reply, send_reply};
 use self::retry::{GiveUpReason, Next, Retry};
 use self::run_record::needs_restart;
 use self::start::{Start, Started, boxes_unavailable};
@@ -49,7 +49,7 @@ pub(crate) enum Step {
     Connected(Box<Started>),
     Backoff(Instant),
     AwaitBoxes,
-    /// An unwanted box may exist.
+    /// A box may exist although the server is disabled.
     RemoveBox,
     Inactive,
     Exit,
@@ -74,7 +74,7 @@ pub(crate) struct Supervisor {
     pub(crate) retry: Retry,
     pub(crate) live: Option<Arc<RunningServer>>,
     /// The definition of the current run, which may differ from the stored one.
-    pub(crate) ran_as: Arc<McpServerSpec>,
+    pub(crate) running_spec: Arc<McpServerSpec>,
     /// Consecutive starts without available boxes.
     pub(crate) unavailable_count: u32,
     pub(crate) connection_lost_at: Option<Instant>,
@@ -87,14 +87,14 @@ impl Supervisor {
             step = match step {
                 Step::Adopt => self.adopt().await,
                 Step::Start => self.start().await,
-                Step::Connected(started) => connected::attend(&mut self, *started).await,
+                Step::Connected(started) => connected::run(&mut self, *started).await,
                 Step::Backoff(until) => self.pause(until).await,
                 Step::AwaitBoxes => self.await_boxes().await,
                 Step::RemoveBox => {
-                    self.cleared().await;
+                    self.clear_or_log().await;
                     Step::Inactive
                 }
-                Step::Inactive => self.rest().await,
+                Step::Inactive => self.wait_inactive().await,
                 Step::Exit => break,
             };
         }
@@ -111,7 +111,7 @@ impl Supervisor {
     }
 
     async fn adopt(&mut self) -> Step {
-        self.state.becomes(RunState::Connecting);
+        self.state.set_run_state(RunState::Connecting);
         if let Some(live) = self.live.take() {
             live.close();
         }
@@ -133,7 +133,7 @@ impl Supervisor {
         };
         match self.run_or_command(adopting).await {
             Ok(Ok(Some(started))) => Step::Connected(Box::new(started)),
-            Ok(Ok(None)) => self.cleared().await,
+            Ok(Ok(None)) => self.clear_and_start().await,
             Ok(Err(fault)) => self.failed(fault).await,
             Err(step) => step,
         }
@@ -141,7 +141,7 @@ impl Supervisor {
 
     async fn start(&mut self) -> Step {
         let spec = self.use_current_definition();
-        self.state.becomes(RunState::Queued);
+        self.state.set_run_state(RunState::Queued);
         let (context, state) = (Arc::clone(&self.context), Arc::clone(&self.state));
         let retry_count = self.retry.count();
         let attempt = async move {
@@ -149,15 +149,15 @@ impl Supervisor {
             let _permit = if let Ok(permit) = context.start_permits.try_acquire() {
                 Some(permit)
             } else {
-                let why = "queued until other servers have started".to_owned();
-                state.progress_log.wait(why, retry_count, None);
+                let reason = "queued until other servers have started".to_owned();
+                state.progress_log.wait(reason, retry_count, None);
                 context.start_permits.acquire().await.ok()
             };
             state.progress_log.begin();
             // Set before the status, so that a connecting server always has a phase.
             state.progress_log.enter(McpPhase::SessionCreate, None);
-            state.becomes(RunState::Connecting);
-            state.has_box(true);
+            state.set_run_state(RunState::Connecting);
+            state.set_has_box(true);
             let start = Start {
                 context: &context,
                 state: &state,
@@ -174,9 +174,9 @@ impl Supervisor {
     }
 
     fn use_current_definition(&mut self) -> Arc<McpServerSpec> {
-        self.ran_as = self.state.spec();
-        self.state.runs_as(&self.ran_as);
-        Arc::clone(&self.ran_as)
+        self.running_spec = self.state.spec();
+        self.state.redact_as(&self.running_spec);
+        Arc::clone(&self.running_spec)
     }
 
     /// Runs `work` to completion, or drops it when a command makes it pointless and executes that command.
@@ -187,7 +187,7 @@ impl Supervisor {
         let mut work = Box::pin(work);
         let command = loop {
             tokio::select! {
-                done = &mut work => return Ok(done),
+                result = &mut work => return Ok(result),
                 command = self.next_command() => match command {
                     None => return Err(Step::Exit),
                     Some(command) if self.is_noop(&command) => {
@@ -214,12 +214,12 @@ impl Supervisor {
 
     /// Returns true for commands that do not affect a starting or running server.
     fn is_noop(&self, command: &Command) -> bool {
-        let now = self.state.spec();
+        let spec = self.state.spec();
         match command {
             Command::StartIdle | Command::Start(_) => true,
             // Refused. The command that disables the server is already queued.
-            Command::Restart(..) => !now.enabled,
-            Command::Changed(_) => now.enabled && !needs_restart(&self.ran_as, &now),
+            Command::Restart(..) => !spec.enabled,
+            Command::Changed(_) => spec.enabled && !needs_restart(&self.running_spec, &spec),
             Command::Stop(_) | Command::Remove(_) => false,
         }
     }
@@ -234,25 +234,26 @@ impl Supervisor {
             }
             Command::Start(reply) => {
                 if during != Activity::Active {
-                    self.installs(Reuse::IfPresent);
+                    self.set_reuse(Reuse::IfPresent);
                     self.reset_retries();
                 }
-                done(reply, Ok(()));
+                send_reply(reply, Ok(()));
                 (during != Activity::Active).then_some(Step::Start)
             }
             Command::Restart(reply, reuse) => {
-                self.installs(reuse);
+                self.set_reuse(reuse);
                 self.reset_retries();
-                done(reply, Ok(()));
-                Some(self.cleared().await)
+                send_reply(reply, Ok(()));
+                Some(self.clear_and_start().await)
             }
             Command::Stop(reply) => {
-                self.installs(Reuse::IfPresent);
+                self.set_reuse(Reuse::IfPresent);
                 let cleared = self.clear().await;
                 if self.state.spec().enabled {
-                    self.state.becomes(RunState::Stopped(StopCause::Requested));
+                    self.state
+                        .set_run_state(RunState::Stopped(StopCause::Requested));
                 }
-                done(reply, cleared);
+                send_reply(reply, cleared);
                 Some(Step::Inactive)
             }
             Command::Changed(reply) => self.changed(reply, during).await,
@@ -263,7 +264,7 @@ impl Supervisor {
                 } else {
                     Step::Inactive
                 };
-                done(reply, removed);
+                send_reply(reply, removed);
                 Some(step)
             }
         }
@@ -273,15 +274,16 @@ impl Supervisor {
     async fn remove(&mut self) -> Result<(), HostingError> {
         let cleared = self.clear().await;
         if self.state.spec().enabled {
-            self.state.becomes(RunState::Stopped(StopCause::Requested));
+            self.state
+                .set_run_state(RunState::Stopped(StopCause::Requested));
         }
         cleared?;
-        forget(&self.context, &self.state).await
+        remove_files(&self.context, &self.state).await
     }
 
     fn refuse_disabled(&self, reply: Reply) {
         let name = self.state.name.clone();
-        done(reply, Err(HostingError::Disabled { name }));
+        send_reply(reply, Err(HostingError::Disabled { name }));
     }
 
     fn start_idle(&mut self) -> Option<Step> {
@@ -293,41 +295,46 @@ impl Supervisor {
     }
 
     async fn changed(&mut self, reply: Reply, during: Activity) -> Option<Step> {
-        let now = self.state.spec();
-        if !now.enabled {
-            self.installs(Reuse::IfPresent);
+        let spec = self.state.spec();
+        if !spec.enabled {
+            self.set_reuse(Reuse::IfPresent);
             let cleared = self.clear().await;
-            self.state.becomes(RunState::Disabled);
-            done(reply, cleared);
+            self.state.set_run_state(RunState::Disabled);
+            send_reply(reply, cleared);
             return Some(Step::Inactive);
         }
         let starts = match self.state.run_state() {
             // The update may have fixed the failure.
             RunState::Disabled | RunState::Failed(_) => true,
             RunState::Stopped(_) => false,
-            _ => during == Activity::Waiting || needs_restart(&self.ran_as, &now),
+            _ => during == Activity::Waiting || needs_restart(&self.running_spec, &spec),
         };
         if !starts {
-            done(reply, Ok(()));
+            send_reply(reply, Ok(()));
             return None;
         }
         self.reset_retries();
-        done(reply, Ok(()));
-        Some(self.cleared().await)
+        send_reply(reply, Ok(()));
+        Some(self.clear_and_start().await)
     }
 
-    /// Removes the box before waiting for a start permit.
-    async fn cleared(&mut self) -> Step {
+    /// The next start. The box is removed now, because the start may have to wait for a permit.
+    async fn clear_and_start(&mut self) -> Step {
+        self.clear_or_log().await;
+        Step::Start
+    }
+
+    /// Removes the box. A failure is only logged.
+    async fn clear_or_log(&mut self) {
         if let Err(error) = self.clear().await {
             let name = &self.state.name;
             tracing::warn!(%name, %error, "failed to remove the box of a server");
         }
-        Step::Start
     }
 
     /// Sets whether the next starts may use the cached install. A requested reinstall stays pending until it
     /// succeeds or another command replaces it.
-    fn installs(&self, reuse: Reuse) {
+    fn set_reuse(&self, reuse: Reuse) {
         let must_reinstall = reuse == Reuse::Never;
         self.state
             .must_reinstall
@@ -336,11 +343,11 @@ impl Supervisor {
 
     /// An explicit start resets the retry count.
     fn reset_retries(&mut self) {
-        self.retry.asked();
-        self.state.retries(0);
+        self.retry.reset();
+        self.state.set_retry_count(0);
         // New followers see only the new start.
         self.state.progress_log.begin();
-        self.state.becomes(RunState::Queued);
+        self.state.set_run_state(RunState::Queued);
     }
 
     /// Removes the box with all processes.
@@ -355,7 +362,7 @@ impl Supervisor {
             state.keep_stderr(text);
         }
         context.delete_box(&state.session).await?;
-        state.has_box(false);
+        state.set_has_box(false);
         Ok(())
     }
 
@@ -369,27 +376,28 @@ impl Supervisor {
         let (phase, message) = (fault.phase, &fault.message);
         tracing::info!(%name, %phase, message, "hosted MCP server failed");
         if fault.phase == McpPhase::BoxUnavailable {
-            self.state.becomes(RunState::Failed(fault));
+            self.state.set_run_state(RunState::Failed(fault));
             return Step::AwaitBoxes;
         }
         let next = self
             .retry
             .failed(Instant::now(), fault.retryable, fault.main_exited);
-        self.state.retries(self.retry.count());
+        self.state.set_retry_count(self.retry.count());
         match next {
             Next::Retry { after } => {
                 let until = to_timestamp(after);
-                let why = format!("failed in {phase}: {message}");
+                let reason = format!("failed in {phase}: {message}");
                 let progress_log = &self.state.progress_log;
-                progress_log.wait(why, self.retry.count(), Some(until));
-                self.state.becomes(RunState::RetryWait { fault, until });
+                progress_log.wait(reason, self.retry.count(), Some(until));
+                self.state
+                    .set_run_state(RunState::RetryWait { fault, until });
                 Step::Backoff(Instant::now() + after)
             }
-            Next::GiveUp(why) => {
+            Next::GiveUp(reason) => {
                 // The cached install may still work, even if installing fails now.
-                self.installs(Reuse::IfPresent);
+                self.set_reuse(Reuse::IfPresent);
                 self.state
-                    .becomes(RunState::Failed(give_up_fault(fault, why)));
+                    .set_run_state(RunState::Failed(give_up_fault(fault, reason)));
                 Step::Inactive
             }
         }
@@ -404,7 +412,7 @@ impl Supervisor {
         let mut work = Box::pin(work);
         loop {
             tokio::select! {
-                done = &mut work => return Ok(done),
+                result = &mut work => return Ok(result),
                 command = self.next_command() => match command {
                     None => return Err(Step::Exit),
                     Some(command) => if let Some(step) = self.execute(command, during).await {
@@ -423,7 +431,7 @@ impl Supervisor {
         }
     }
 
-    async fn rest(&mut self) -> Step {
+    async fn wait_inactive(&mut self) -> Step {
         let forever = std::future::pending::<Infallible>();
         match self.commands_until(Activity::Inactive, forever).await {
             Ok(never) => match never {},
@@ -434,16 +442,16 @@ impl Supervisor {
     /// Polls until boxes are available, then starts the server.
     async fn await_boxes(&mut self) -> Step {
         // Back off if the runtime reports availability but starts keep failing.
-        let rarely = 1 << self.unavailable_count.min(4);
+        let backoff = 1 << self.unavailable_count.min(4);
         self.unavailable_count = self.unavailable_count.saturating_add(1);
         let (context, state) = (Arc::clone(&self.context), Arc::clone(&self.state));
-        let within = context.settings.await_boxes;
+        let interval = context.settings.await_boxes;
         loop {
             let check = async {
-                tokio::time::sleep(within * rarely).await;
+                tokio::time::sleep(interval * backoff).await;
                 let spec = state.spec();
                 let check = context.runtime.availability(&spec.settings);
-                tokio::time::timeout(within, check).await
+                tokio::time::timeout(interval, check).await
             };
             match self.commands_until(Activity::Inactive, check).await {
                 Ok(Ok(availability)) => match boxes_unavailable(availability) {
@@ -459,25 +467,24 @@ impl Supervisor {
         }
     }
 
-    /// The cause may have changed.
+    /// Updates the fault, because the cause may have changed.
     fn update_unavailable(&self, fault: Fault) {
-        let is_notification =
-            !matches!(self.state.run_state(), RunState::Failed(known) if known == fault);
-        if is_notification {
-            self.state.becomes(RunState::Failed(fault));
+        let is_new = !matches!(self.state.run_state(), RunState::Failed(known) if known == fault);
+        if is_new {
+            self.state.set_run_state(RunState::Failed(fault));
         }
     }
 }
 
-fn give_up_fault(fault: Fault, why: GiveUpReason) -> Fault {
-    let message = match why {
+fn give_up_fault(fault: Fault, reason: GiveUpReason) -> Fault {
+    let message = match reason {
         GiveUpReason::NotRetryable => fault.message,
         GiveUpReason::Exhausted { attempts } => {
             format!("Failed after {attempts} attempts: {}", fault.message)
         }
-        GiveUpReason::CrashLoop { ends } => {
+        GiveUpReason::CrashLoop { exits } => {
             format!(
-                "The server ended {ends} times within minutes: {}",
+                "The server ended {exits} times within minutes: {}",
                 fault.message
             )
         }
@@ -491,7 +498,7 @@ fn to_timestamp(after: Duration) -> Timestamp {
 }
 
 /// Call after the box is removed. The definition is removed last, so that a failed removal can be repeated.
-pub(crate) async fn forget(
+pub(crate) async fn remove_files(
     context: &Arc<HostContext>,
     state: &ServerState,
 ) -> Result<(), HostingError> {
@@ -501,10 +508,10 @@ pub(crate) async fn forget(
 }
 
 /// Removes a server whose supervisor has ended.
-pub(crate) async fn of_abandoned(
+pub(crate) async fn remove_abandoned(
     context: &Arc<HostContext>,
     state: &ServerState,
 ) -> Result<(), HostingError> {
     context.delete_box(&state.session).await?;
-    forget(context, state).await
+    remove_files(context, state).await
 }

@@ -28,7 +28,7 @@ pub(crate) enum Next {
 pub(crate) enum GiveUpReason {
     NotRetryable,
     Exhausted { attempts: u32 },
-    CrashLoop { ends: usize },
+    CrashLoop { exits: usize },
 }
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Retry {
     last_was_once: bool,
     connected_at: Option<Instant>,
     /// Exit times of the main process within the window, at most one more than the limit.
-    ends: VecDeque<Instant>,
+    exits: VecDeque<Instant>,
 }
 
 impl Retry {
@@ -49,7 +49,7 @@ impl Retry {
             failures: 0,
             last_was_once: false,
             connected_at: None,
-            ends: VecDeque::new(),
+            exits: VecDeque::new(),
         }
     }
 
@@ -59,11 +59,11 @@ impl Retry {
     }
 
     /// Resets all counters after an explicit start.
-    pub(crate) fn asked(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.failures = 0;
         self.last_was_once = false;
         self.connected_at = None;
-        self.ends.clear();
+        self.exits.clear();
     }
 
     pub(crate) fn connected(&mut self, now: Instant) {
@@ -91,12 +91,12 @@ impl Retry {
         self.failures = self.failures.saturating_add(1);
         let is_repeated_once = retryable == Retryable::Once && self.last_was_once;
         self.last_was_once = retryable == Retryable::Once;
-        let ends = self.ends_lately(now, main_exited);
+        let exits = self.recent_exits(now, main_exited);
         if retryable == Retryable::No || is_repeated_once {
             return Next::GiveUp(GiveUpReason::NotRetryable);
         }
-        if ends > self.settings.crash_limit {
-            return Next::GiveUp(GiveUpReason::CrashLoop { ends });
+        if exits > self.settings.crash_limit {
+            return Next::GiveUp(GiveUpReason::CrashLoop { exits });
         }
         let delay = usize::try_from(self.failures - 1)
             .ok()
@@ -109,16 +109,16 @@ impl Retry {
         }
     }
 
-    fn ends_lately(&mut self, now: Instant, one_more: bool) -> usize {
+    fn recent_exits(&mut self, now: Instant, main_exited: bool) -> usize {
         let window = self.settings.crash_window;
-        self.ends
-            .retain(|end| now.saturating_duration_since(*end) < window);
-        if one_more {
-            if self.ends.len() > self.settings.crash_limit {
-                self.ends.pop_front();
+        self.exits
+            .retain(|exit| now.saturating_duration_since(*exit) < window);
+        if main_exited {
+            if self.exits.len() > self.settings.crash_limit {
+                self.exits.pop_front();
             }
-            self.ends.push_back(now);
+            self.exits.push_back(now);
         }
-        self.ends.len()
+        self.exits.len()
     }
 }

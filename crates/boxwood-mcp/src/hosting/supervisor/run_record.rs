@@ -10,7 +10,7 @@ use crate::wire::Handshake;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunRecord {
-    /// Of all settings whose change requires a restart.
+    /// Fingerprint of all settings whose change requires a restart.
     pub(crate) fingerprint: String,
     /// Incarnation of the box in which the handshake happened.
     #[serde(default)]
@@ -21,7 +21,7 @@ pub(crate) struct RunRecord {
     pub(crate) launched: Program,
     #[serde(rename = "greeting")]
     pub(crate) handshake: Handshake,
-    /// As of the start, until they are listed again.
+    /// The tools at the start. They are listed again after adoption.
     #[serde(default)]
     pub(crate) tools: Vec<McpToolInfo>,
     /// How the box differs from the request.
@@ -35,7 +35,7 @@ impl Program {
         self.env
             .retain(|key, value| spec.env.get(key) != Some(value));
         for word in self.args.iter_mut().chain(self.env.values_mut()) {
-            *word = secret_args::emptied(std::mem::take(word), &spec.env);
+            *word = secret_args::with_placeholders(std::mem::take(word), &spec.env);
         }
         self
     }
@@ -137,8 +137,8 @@ mod tests {
         let launched = program.clone().without_secrets(&spec);
         let process = launched.process(ProcessId::default(), &spec);
         assert_eq!(process.env, program.env);
-        let kept = serde_json::to_string(&launched).expect("JSON");
-        assert!(!kept.contains("secret"), "{kept}");
+        let stored = serde_json::to_string(&launched).expect("JSON");
+        assert!(!stored.contains("secret"), "{stored}");
     }
 
     #[test]
@@ -158,9 +158,9 @@ mod tests {
         let launched = program.without_secrets(&spec);
         let process = launched.process(ProcessId::default(), &spec);
         assert_eq!(process.args, ["--key=hunter2"]);
-        let said = [("SAID".to_owned(), "hunter2!".to_owned())];
-        assert_eq!(process.env, said.into());
-        let kept = serde_json::to_string(&launched).expect("JSON");
-        assert!(!kept.contains("hunter2"), "{kept}");
+        let variables = [("SAID".to_owned(), "hunter2!".to_owned())];
+        assert_eq!(process.env, variables.into());
+        let stored = serde_json::to_string(&launched).expect("JSON");
+        assert!(!stored.contains("hunter2"), "{stored}");
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Started {
     pub(crate) tools: Vec<McpToolInfo>,
     /// Opened before the tools were listed, so that no change notification is missed.
     pub(crate) inbound: Inbound,
-    /// Of the box.
+    /// Incarnation of the box.
     pub(crate) incarnation: u64,
     pub(crate) launched: Program,
     pub(crate) install: Option<CacheRef>,
@@ -58,7 +58,7 @@ impl Started {
         state: &ServerState,
         spec: &Arc<McpServerSpec>,
     ) -> (RunningServer, Inbound) {
-        state.list_tools(self.tools);
+        state.set_tools(self.tools);
         let running = RunningServer {
             connection: self.connection,
             handshake: self.handshake,
@@ -121,7 +121,7 @@ impl Start<'_> {
     async fn prepare(&self, clock: &mut StartClock) -> Result<Prepared, Fault> {
         let phase = McpPhase::SessionCreate;
         let plan = clock.within(phase, self.plan()).await??;
-        // Of an earlier start.
+        // A box of an earlier start may exist.
         let removing = self.context.delete_box(&self.state.session);
         clock.call(phase, removing).await?;
         clock.within(phase, self.judge_all(&plan)).await??;
@@ -130,11 +130,13 @@ impl Start<'_> {
             None => None,
         };
         self.state.must_reinstall.store(false, Ordering::Relaxed);
-        let place = install.as_ref().map(|installed| installed.place.clone());
-        let incarnation = self.make_box(clock, &plan, place.as_deref()).await?;
+        let directory = install
+            .as_ref()
+            .map(|installed| installed.directory.clone());
+        let incarnation = self.create_box(clock, &plan, directory.as_deref()).await?;
         let phase = McpPhase::DepInstall;
-        let program = match blocking(move || Ok(plan.program(place.as_deref()))).await {
-            Ok(program) => program.map_err(|error| of_launch(phase, &error))?,
+        let program = match blocking(move || Ok(plan.program(directory.as_deref()))).await {
+            Ok(program) => program.map_err(|error| from_launch_error(phase, &error))?,
             Err(error) => return Err(Fault::from_storage(phase, "reading an install", &error)),
         };
         Ok(Prepared {
@@ -159,8 +161,8 @@ impl Start<'_> {
         let plan = install.clone();
         let computing = self.on_host("computing the install key", move || plan.key(&kind));
         let key = clock.within(phase, computing).await??;
-        let key = key.map_err(|error| of_launch(phase, &error))?;
-        Ok(if self.is_alone(install) {
+        let key = key.map_err(|error| from_launch_error(phase, &error))?;
+        Ok(if self.is_exclusive(install) {
             format!("{key}-{session}")
         } else {
             key
@@ -169,7 +171,7 @@ impl Start<'_> {
 
     /// Code from a host directory runs during the install and may change the result in ways that no key covers. The
     /// install of a test is therefore never shared with a stored server, which has secrets.
-    fn is_alone(&self, install: &InstallPlan) -> bool {
+    fn is_exclusive(&self, install: &InstallPlan) -> bool {
         self.lifetime == BoxLifetime::Test && !install.parts.is_empty()
     }
 
@@ -178,8 +180,8 @@ impl Start<'_> {
         doing: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Fault> {
-        let done = self.context.on_host(work).await;
-        done.map_err(|error| Fault::from_storage(McpPhase::SessionCreate, doing, &error))
+        let result = self.context.on_host(work).await;
+        result.map_err(|error| Fault::from_storage(McpPhase::SessionCreate, doing, &error))
     }
 
     async fn plan(&self) -> Result<LaunchPlan, Fault> {
@@ -204,7 +206,7 @@ impl Start<'_> {
             None => Ok(()),
         };
         match judged {
-            Ok(()) => of_launch(McpPhase::SessionCreate, error),
+            Ok(()) => from_launch_error(McpPhase::SessionCreate, error),
             Err(refused) => refused,
         }
     }
@@ -221,13 +223,14 @@ impl Start<'_> {
     /// Checks with policy whether a directory may be mounted.
     async fn judge(&self, directory: &Path, mode: MountMode) -> Result<(), Fault> {
         let phase = McpPhase::SessionCreate;
-        let spec = box_spec::to_judge(self.spec, &self.state.session, directory, mode);
+        let spec = box_spec::mount_check(self.spec, &self.state.session, directory, mode);
         let judged = self.context.runtime.judge(spec).await;
         if judged.map_err(|error| Fault::from_runtime(phase, error))? {
             return Ok(());
         }
-        let words = "the profile locks `host_path_mode` to `none`, so the host_path is not mounted";
-        Err(Fault::new(phase, words).not_retryable())
+        let message =
+            "the profile locks `host_path_mode` to `none`, so the host_path is not mounted";
+        Err(Fault::new(phase, message).not_retryable())
     }
 
     async fn install(
@@ -248,14 +251,14 @@ impl Start<'_> {
             progress_log: &self.state.progress_log,
         };
         let mut installed = install.run(clock, reuse).await?;
-        if self.is_alone(plan) {
-            installed.used = installed.used.removed_on_drop();
+        if self.is_exclusive(plan) {
+            installed.cache_ref = installed.cache_ref.removed_on_drop();
         }
         Ok(installed)
     }
 
     /// Returns the incarnation of the box.
-    async fn make_box(
+    async fn create_box(
         &self,
         clock: &StartClock,
         plan: &LaunchPlan,
@@ -265,14 +268,15 @@ impl Start<'_> {
         let session = &self.state.session;
         let spec = box_spec::of_server(self.spec, session, &plan.directories, self.lifetime);
         let has_node_modules = plan.install.as_ref().is_some_and(|it| it.has_node_modules);
-        let mounts = install.map(|place| box_spec::mounts_of_install(place, has_node_modules));
-        let making = self
+        let mounts =
+            install.map(|directory| box_spec::mounts_of_install(directory, has_node_modules));
+        let creating = self
             .context
             .runtime
             .create(spec, mounts.unwrap_or_default());
-        let made = clock.call(McpPhase::SessionCreate, making).await?;
-        self.state.progress_log.notice(made.notices);
-        Ok(made.session.incarnation)
+        let created = clock.call(McpPhase::SessionCreate, creating).await?;
+        self.state.progress_log.notice(created.notices);
+        Ok(created.session.incarnation)
     }
 
     /// Starts the process and performs the handshake.
@@ -297,7 +301,7 @@ impl Start<'_> {
         let handshake =
             handshake::handshake(&connection, &ClientIdentity::boxwood(), clock).await?;
         let inbound = connection.inbound(InboundFilter::Notifications);
-        let tools = tools::list(&connection, &handshake, clock.left())
+        let tools = tools::list(&connection, &handshake, clock.remaining())
             .await
             .map_err(|error| handshake::from_list_error(error, clock))?;
         Ok(Started {
@@ -307,7 +311,7 @@ impl Start<'_> {
             inbound,
             incarnation: prepared.incarnation,
             launched: prepared.launched,
-            install: prepared.install.map(|installed| installed.used),
+            install: prepared.install.map(|installed| installed.cache_ref),
             leftover: None,
         })
     }
@@ -328,14 +332,14 @@ pub(crate) fn boxes_unavailable(availability: BoxAvailability) -> Option<Fault> 
     }
 }
 
-fn of_launch(phase: McpPhase, error: &LaunchError) -> Fault {
-    let mut words = error.to_string();
+fn from_launch_error(phase: McpPhase, error: &LaunchError) -> Fault {
+    let mut message = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(next) = cause {
-        words = format!("{words}: {next}");
+        message = format!("{message}: {next}");
         cause = next.source();
     }
-    let fault = Fault::new(phase, words).with_hint(error.hint());
+    let fault = Fault::new(phase, message).with_hint(error.hint());
     if error.is_permanent() {
         fault.not_retryable()
     } else {

@@ -37,9 +37,9 @@ pub(crate) struct ServerState {
     pub(crate) must_reinstall: AtomicBool,
     inner: Mutex<Inner>,
     /// Incremented on every change of this server.
-    moved: watch::Sender<u64>,
+    server_changes: watch::Sender<u64>,
     /// Incremented on every change of any server.
-    changes: watch::Sender<u64>,
+    all_changes: watch::Sender<u64>,
 }
 
 struct Inner {
@@ -50,7 +50,7 @@ struct Inner {
     retry_count: u32,
     tools: Arc<[McpToolInfo]>,
     has_box: bool,
-    /// Last request for the server. Counts against idle time before the first call.
+    /// Time of the last request for the server. It counts as use, also before the first call.
     touched_at: Instant,
     last_stderr: String,
     /// Secrets of the current or last run.
@@ -90,7 +90,7 @@ pub(crate) enum StopCause {
 }
 
 impl ServerState {
-    pub(crate) fn new(stored: Stored, session: SessionId, changes: watch::Sender<u64>) -> Self {
+    pub(crate) fn new(stored: Stored, session: SessionId, all_changes: watch::Sender<u64>) -> Self {
         let name = stored.spec.name.clone();
         let secrets = Arc::new(Secrets::of(&stored.spec.env));
         let run_state = if stored.spec.enabled {
@@ -116,8 +116,8 @@ impl ServerState {
                 last_stderr: String::new(),
                 secrets,
             }),
-            moved: watch::Sender::new(0),
-            changes,
+            server_changes: watch::Sender::new(0),
+            all_changes,
         }
     }
 
@@ -147,7 +147,7 @@ impl ServerState {
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
-        self.moved.subscribe()
+        self.server_changes.subscribe()
     }
 
     pub(crate) fn touch(&self) {
@@ -159,25 +159,28 @@ impl ServerState {
     }
 
     /// Stderr of the current process after that of earlier ones, which often contains the reason of a restart.
-    pub(crate) fn all_stderr(&self, now: String) -> String {
-        let before = self.inner().last_stderr.clone();
-        if before.is_empty() {
-            return now;
+    pub(crate) fn all_stderr(&self, current: String) -> String {
+        let earlier = self.inner().last_stderr.clone();
+        if earlier.is_empty() {
+            return current;
         }
-        if now.is_empty() {
-            return before;
+        if current.is_empty() {
+            return earlier;
         }
-        format!("{before}{}{RESTART_MARKER}{now}", end_of_line(&before))
+        format!(
+            "{earlier}{}{RESTART_MARKER}{current}",
+            end_of_line(&earlier)
+        )
     }
 
     /// Call before the process is removed.
-    pub(crate) fn keep_stderr(&self, text: String) {
-        let all = self.all_stderr(text);
+    pub(crate) fn keep_stderr(&self, current: String) {
+        let all = self.all_stderr(current);
         tail_of_lines(&all, EARLIER_BYTES).clone_into(&mut self.inner().last_stderr);
     }
 
     /// Uses the variables of `spec` to redact output from now on.
-    pub(crate) fn runs_as(&self, spec: &McpServerSpec) {
+    pub(crate) fn redact_as(&self, spec: &McpServerSpec) {
         let secrets = Arc::new(Secrets::of(&spec.env));
         self.protocol.hides(Arc::clone(&secrets));
         self.inner().secrets = secrets;
@@ -196,7 +199,7 @@ impl ServerState {
         self.bump();
     }
 
-    pub(crate) fn retries(&self, count: u32) {
+    pub(crate) fn set_retry_count(&self, count: u32) {
         let mut inner = self.inner();
         if inner.retry_count != count {
             inner.retry_count = count;
@@ -205,7 +208,7 @@ impl ServerState {
         }
     }
 
-    pub(crate) fn list_tools(&self, mut tools: Vec<McpToolInfo>) {
+    pub(crate) fn set_tools(&self, mut tools: Vec<McpToolInfo>) {
         self.secrets().hide_in_tools(&mut tools);
         let mut inner = self.inner();
         if *inner.tools != *tools {
@@ -215,12 +218,12 @@ impl ServerState {
         }
     }
 
-    pub(crate) fn has_box(&self, has_box: bool) {
+    pub(crate) fn set_has_box(&self, has_box: bool) {
         self.inner().has_box = has_box;
     }
 
     /// Changes the run state and notifies followers.
-    pub(crate) fn becomes(&self, run_state: RunState) {
+    pub(crate) fn set_run_state(&self, run_state: RunState) {
         let is_settled = run_state.is_settled();
         let is_connected = matches!(run_state, RunState::Connected(_));
         // Clients still list the tools of an idle server, and the next call starts it.
@@ -232,7 +235,7 @@ impl ServerState {
         }
         drop(inner);
         if is_settled && !is_connected {
-            self.progress_log.rest();
+            self.progress_log.end_phase();
         }
         self.bump();
         // A follower that subscribes now sees the settled state itself.
@@ -337,8 +340,8 @@ impl ServerState {
     }
 
     fn bump(&self) {
-        self.moved.send_modify(|count| *count += 1);
-        self.changes.send_modify(|count| *count += 1);
+        self.server_changes.send_modify(|count| *count += 1);
+        self.all_changes.send_modify(|count| *count += 1);
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

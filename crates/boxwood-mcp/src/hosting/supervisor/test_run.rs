@@ -38,8 +38,8 @@ pub(crate) async fn test(
     drop(forwarding.await);
     let runtime = Box::new(result.runtime.clone());
     // Wait a moment for a slow receiver, because this event ends the stream.
-    let last = progress.send(McpProgress::Done { runtime });
-    drop(tokio::time::timeout(context.settings.ping_timeout, last).await);
+    let sending = progress.send(McpProgress::Done { runtime });
+    drop(tokio::time::timeout(context.settings.ping_timeout, sending).await);
     result
 }
 
@@ -70,7 +70,7 @@ async fn in_a_box(context: &Arc<HostContext>, state: &ServerState) -> McpTestRes
     )
     .await;
     let (spec, secrets) = (state.spec(), state.secrets());
-    let mut trial = TemporaryBox::named(context, state.session.clone());
+    let mut temporary_box = TemporaryBox::named(context, state.session.clone());
     let start = Start {
         context,
         state,
@@ -78,7 +78,7 @@ async fn in_a_box(context: &Arc<HostContext>, state: &ServerState) -> McpTestRes
         lifetime: BoxLifetime::Test,
     };
     let outcome = start.run().await;
-    progress_log.rest();
+    progress_log.end_phase();
     let mut log = progress_log.install_log();
     let main = ids::main_process();
     if let Some(stderr) = handshake::stderr(context, &state.session, &main, &secrets).await {
@@ -89,17 +89,17 @@ async fn in_a_box(context: &Arc<HostContext>, state: &ServerState) -> McpTestRes
     }
     match outcome {
         Ok(started) => {
-            state.has_box(true);
+            state.set_has_box(true);
             let (running, _) = started.into_running(context, state, &spec);
-            state.becomes(RunState::Connected(Arc::new(running)));
+            state.set_run_state(RunState::Connected(Arc::new(running)));
         }
         Err(fault) => {
-            state.has_box(fault.phase != McpPhase::BoxUnavailable);
-            state.becomes(RunState::Failed(fault.redacted(&secrets)));
+            state.set_has_box(fault.phase != McpPhase::BoxUnavailable);
+            state.set_run_state(RunState::Failed(fault.redacted(&secrets)));
         }
     }
     let mut runtime = state.runtime();
-    if let Err(error) = trial.delete().await {
+    if let Err(error) = temporary_box.delete().await {
         // Removal is retried at once, then hourly, and by the next daemon.
         let notice = format!("the box of the test could not be removed yet: {error}");
         runtime.hint.get_or_insert(notice);

@@ -110,7 +110,7 @@ async fn a_partial_install_stays_as_long_as_its_box() {
     let context: &Arc<HostContext> = &fixture.hosting.inner.context;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let installer = ids::install_session();
-    let directory = context.cache.fresh().expect("a directory");
+    let directory = context.cache.create_directory().expect("a directory");
     let partial = TemporaryBox::named(context, installer.clone()).with_directory(directory);
     let spec = SpecRequest {
         session_id: Some(installer),

@@ -10,7 +10,7 @@ use super::runtime::TestRuntime;
 use super::{settings_in, spec_of, state_of};
 use crate::hosting::boxes::box_spec::BoxLifetime;
 use crate::hosting::boxes::ids;
-use crate::hosting::context::{HOST_IO_AT_ONCE, HostContext};
+use crate::hosting::context::{HostContext, MAX_HOST_IO};
 use crate::hosting::supervisor::start::Start;
 
 fn context() -> (tempfile::TempDir, Arc<HostContext>) {
@@ -23,7 +23,7 @@ fn context() -> (tempfile::TempDir, Arc<HostContext>) {
 #[tokio::test(start_paused = true)]
 async fn a_start_waits_while_an_unresponsive_file_system_blocks_all_threads() {
     let (_dir, context) = context();
-    let room = u32::try_from(HOST_IO_AT_ONCE).expect("few");
+    let room = u32::try_from(MAX_HOST_IO).expect("few");
     let taken = context.host_io_permits.acquire_many(room).await;
     let taken = taken.expect("room");
     let spec = spec_of(json!({"name": "time", "command": "no-such-program"}));
@@ -48,12 +48,9 @@ async fn a_blocked_file_operation_keeps_its_permit() {
     let look = context.on_host(move || ends.recv().is_err());
     let give_up_fault = tokio::time::timeout(Duration::from_millis(50), look).await;
     assert!(give_up_fault.is_err());
-    assert_eq!(
-        context.host_io_permits.available_permits(),
-        HOST_IO_AT_ONCE - 1
-    );
+    assert_eq!(context.host_io_permits.available_permits(), MAX_HOST_IO - 1);
     drop(end);
-    let room = u32::try_from(HOST_IO_AT_ONCE).expect("few");
+    let room = u32::try_from(MAX_HOST_IO).expect("few");
     let all = context.host_io_permits.acquire_many(room).await;
     drop(all.expect("it comes back"));
 }

@@ -87,7 +87,7 @@ impl Bench {
     async fn install(&self, script: &str, seconds: u64) -> Result<PathBuf, Fault> {
         let installed = self.make("key", script, seconds, Reuse::IfPresent).await;
         self.settle().await;
-        installed.map(|installed| installed.place)
+        installed.map(|installed| installed.directory)
     }
 
     /// Waits for background removals.
@@ -161,7 +161,7 @@ async fn two_servers_share_one_install() {
     let other = bench.make("shared", slow, 60, Reuse::IfPresent);
     let (one, other) = tokio::join!(one, other);
     let (one, other) = (one.expect("installed"), other.expect("installed"));
-    assert_eq!(one.place, other.place);
+    assert_eq!(one.directory, other.directory);
     assert!(one.is_new != other.is_new);
     assert_eq!(bench.runtime.executed().len(), 1);
 }
@@ -274,14 +274,14 @@ async fn a_reinstall_keeps_the_old_install_for_running_servers() {
         .await;
     let new = new.expect("installed");
     let found = bench.make("key", "exit 1", 60, Reuse::IfPresent).await;
-    assert_eq!(found.expect("there").place, new.place);
-    bench.context.drop_install(old.used.key.clone()).await;
-    assert!(old.place.join("v").exists(), "it is in use");
-    let name = old.used.key.clone();
-    let place = old.place.clone();
+    assert_eq!(found.expect("there").directory, new.directory);
+    bench.context.drop_install(old.cache_ref.key.clone()).await;
+    assert!(old.directory.join("v").exists(), "it is in use");
+    let name = old.cache_ref.key.clone();
+    let directory = old.directory.clone();
     drop(old);
     bench.context.drop_install(name).await;
-    assert!(!place.exists() && new.place.exists());
+    assert!(!directory.exists() && new.directory.exists());
 }
 
 #[tokio::test]
@@ -291,7 +291,7 @@ async fn old_installs_are_removed_and_active_ones_stay() {
         .install("touch /opt/mcp/tool", 60)
         .await
         .expect("installed");
-    let making = bench.context.cache.fresh().expect("a place");
+    let making = bench.context.cache.create_directory().expect("a directory");
     std::fs::create_dir(bench.dir.path().join("mcp/cache/.new-left")).expect("made");
     bench.context.tidy().await;
     assert!(old.exists() && making.exists());

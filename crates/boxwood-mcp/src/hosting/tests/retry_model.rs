@@ -41,7 +41,7 @@ struct Model {
     connected_at: Option<u64>,
     failures: u32,
     last_was_once: bool,
-    ends: Vec<u64>,
+    exits: Vec<u64>,
 }
 
 impl Model {
@@ -57,15 +57,15 @@ impl Model {
         let is_repeated_once = self.last_was_once && retryable == Retryable::Once;
         self.last_was_once = retryable == Retryable::Once;
         if main_exited {
-            self.ends.push(self.second);
+            self.exits.push(self.second);
         }
         let lately = |at: &&u64| self.second - **at < 300;
-        let ends = self.ends.iter().filter(lately).count();
+        let exits = self.exits.iter().filter(lately).count();
         if retryable == Retryable::No || is_repeated_once {
             return Next::GiveUp(GiveUpReason::NotRetryable);
         }
-        if ends > 5 {
-            return Next::GiveUp(GiveUpReason::CrashLoop { ends });
+        if exits > 5 {
+            return Next::GiveUp(GiveUpReason::CrashLoop { exits });
         }
         match self.failures {
             1..=3 => Next::Retry {
@@ -80,7 +80,7 @@ impl Model {
 fn bounded(next: Next) -> Next {
     match next {
         Next::GiveUp(GiveUpReason::CrashLoop { .. }) => {
-            Next::GiveUp(GiveUpReason::CrashLoop { ends: 6 })
+            Next::GiveUp(GiveUpReason::CrashLoop { exits: 6 })
         }
         other => other,
     }
@@ -101,7 +101,7 @@ proptest! {
                     model.connected_at = Some(model.second);
                 }
                 Event::Ask => {
-                    retry.asked();
+                    retry.reset();
                     model = Model { second: model.second, ..Model::default() };
                 }
                 Event::Fail { retryable, main_exited } => {

@@ -8,27 +8,27 @@ use serde_json::{Map, Value};
 
 use super::variables::{Filling, Secret, Values};
 
-/// Keys of remote servers.
-const REMOTE: [&str; 3] = ["url", "serverUrl", "httpUrl"];
+/// Keys that only remote servers have.
+const REMOTE_KEYS: [&str; 3] = ["url", "serverUrl", "httpUrl"];
 /// Programs that are often written in one string with their arguments.
 const LAUNCHERS: [&str; 10] = [
     "npx", "npm", "bunx", "uvx", "uv", "pipx", "node", "python", "python3", "deno",
 ];
 /// Supported keys.
-const KNOWN: &str = "command args env environment envFile cwd type transport transportType disabled enabled \
+const SUPPORTED_KEYS: &str = "command args env environment envFile cwd type transport transportType disabled enabled \
      isActive box tools includeTools excludeTools disabledTools idle_stop_sec with startup_timeout_sec";
 /// Keys that are ignored without a notice.
-const HARMLESS: &str = "name description alwaysAllow autoApprove trust timeout version gallery source dev \
+const IGNORED_KEYS: &str = "name description alwaysAllow autoApprove trust timeout version gallery source dev \
      logo provider";
 
 pub(super) fn is_like_a_server(entry: &Value) -> bool {
     let has = |field: &str| entry.get(field).is_some();
-    has("command") || REMOTE.iter().any(|field| has(field))
+    has("command") || REMOTE_KEYS.iter().any(|field| has(field))
 }
 
 /// All texts of a server that may contain variables.
 pub(super) fn texts(entry: &Value) -> Vec<&str> {
-    if REMOTE.iter().any(|field| entry.get(field).is_some()) {
+    if REMOTE_KEYS.iter().any(|field| entry.get(field).is_some()) {
         return Vec::new();
     }
     ["command", "args", "env", "environment", "envFile", "cwd"]
@@ -43,7 +43,7 @@ pub(super) fn texts(entry: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Returns the reason if the server is skipped.
+/// Returns the definition, or the reason why the server is skipped.
 pub(super) fn read(
     entry: &Value,
     name: &McpServerName,
@@ -64,9 +64,9 @@ pub(super) fn read(
     let (command, args) = command_line(entry, notices)?;
     let args = args
         .iter()
-        .map(|argument| values.fill(argument, Secret::KeptOut, &mut filling))
+        .map(|argument| values.fill(argument, Secret::Placeholder, &mut filling))
         .collect();
-    let mut fill = |text: &str| values.fill(text, Secret::Shown, &mut filling);
+    let mut fill = |text: &str| values.fill(text, Secret::Inserted, &mut filling);
     let mut spec = McpServerSpec {
         name: name.clone(),
         command: fill(&command),
@@ -92,7 +92,7 @@ pub(super) fn read(
         notices.push(format!("the input `{id}` uses the document's default"));
     }
     let is_unknown = |field: &&String| {
-        let mut known = KNOWN.split(' ').chain(HARMLESS.split(' '));
+        let mut known = SUPPORTED_KEYS.split(' ').chain(IGNORED_KEYS.split(' '));
         !known.any(|known| known == *field)
     };
     add_ignored("", entry.keys().filter(is_unknown), notices);
@@ -117,14 +117,14 @@ fn check_is_complete(filling: &Filling) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds a notice about keys that are ignored. `before` is put before each of them.
+/// Adds a notice about keys that are ignored. `prefix` is put before each of them.
 fn add_ignored<'a>(
-    before: &str,
+    prefix: &str,
     keys: impl Iterator<Item = &'a String>,
     notices: &mut Vec<String>,
 ) {
     let ignored: Vec<String> = keys
-        .map(|key| format!("`{before}{}`", shortened(key)))
+        .map(|key| format!("`{prefix}{}`", shortened(key)))
         .take(10)
         .collect();
     if !ignored.is_empty() {
@@ -138,12 +138,12 @@ fn shortened(text: &str) -> String {
 }
 
 fn check_is_local(entry: &Map<String, Value>) -> Result<(), String> {
-    let is_remote = REMOTE.iter().any(|field| entry.contains_key(*field));
+    let is_remote = REMOTE_KEYS.iter().any(|field| entry.contains_key(*field));
     for field in ["type", "transport", "transportType"] {
         match entry.get(field).map(Value::as_str) {
             None | Some(Some("stdio" | "local" | "")) => {}
             Some(Some("sse" | "http" | "streamable-http" | "streamableHttp" | "remote" | "ws")) => {
-                return Err(ELSEWHERE.to_owned());
+                return Err(REMOTE_SERVER.to_owned());
             }
             Some(_) if is_remote => {}
             Some(other) => {
@@ -155,12 +155,12 @@ fn check_is_local(entry: &Map<String, Value>) -> Result<(), String> {
         }
     }
     if is_remote {
-        return Err(ELSEWHERE.to_owned());
+        return Err(REMOTE_SERVER.to_owned());
     }
     Ok(())
 }
 
-const ELSEWHERE: &str = "it is remote already: it runs elsewhere, so Boxwood cannot host it";
+const REMOTE_SERVER: &str = "it is remote already: it runs elsewhere, so Boxwood cannot host it";
 
 fn command_line(
     entry: &Map<String, Value>,
@@ -189,13 +189,13 @@ fn command_line(
     if args.is_empty() {
         let mut words = command.split_whitespace();
         let first = words.next().unwrap_or_default();
-        let rest: Vec<String> = words.map(str::to_owned).collect();
+        let arguments: Vec<String> = words.map(str::to_owned).collect();
         let is_plain = !command.contains(['"', '\'', '\\']);
-        if !rest.is_empty() && is_plain && LAUNCHERS.contains(&first) {
+        if !arguments.is_empty() && is_plain && LAUNCHERS.contains(&first) {
             notices.push(format!(
                 "its command was split into `{first}` and arguments"
             ));
-            (command, args) = (first.to_owned(), rest);
+            (command, args) = (first.to_owned(), arguments);
         }
     }
     Ok((command, args))
@@ -209,32 +209,32 @@ fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
-        Value::Bool(truth) => Some(truth.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
 /// Values may be secrets, so errors do not contain them.
 fn environment(entry: &Map<String, Value>) -> Result<BTreeMap<String, String>, String> {
-    let mut found = BTreeMap::new();
-    for place in ["environment", "env"] {
-        match entry.get(place) {
+    let mut environment = BTreeMap::new();
+    for key in ["environment", "env"] {
+        match entry.get(key) {
             None | Some(Value::Null) => {}
             Some(Value::Object(variables)) => {
                 for (name, value) in variables {
-                    // Null removes a variable, and a box has none to remove.
+                    // In some clients null removes an inherited variable. A box inherits none.
                     if value.is_null() {
                         continue;
                     }
                     let value = plain(value)
-                        .ok_or_else(|| format!("its {place} `{name}` is not a string"))?;
-                    found.insert(name.clone(), value);
+                        .ok_or_else(|| format!("its {key} `{name}` is not a string"))?;
+                    environment.insert(name.clone(), value);
                 }
             }
-            Some(_) => return Err(format!("its `{place}` is not an object")),
+            Some(_) => return Err(format!("its `{key}` is not an object")),
         }
     }
-    Ok(found)
+    Ok(environment)
 }
 
 fn is_enabled(entry: &Map<String, Value>) -> Result<bool, String> {
@@ -249,18 +249,18 @@ fn box_settings(
     entry: &Map<String, Value>,
     notices: &mut Vec<String>,
 ) -> Result<McpBoxSettings, String> {
-    let mut asked: Map<String, Value> = field(entry, "box")?.unwrap_or_default();
+    let mut settings: Map<String, Value> = field(entry, "box")?.unwrap_or_default();
     // Null means absent.
-    asked.retain(|_, value| !value.is_null());
+    settings.retain(|_, value| !value.is_null());
     if let Some(seconds) = entry.get("startup_timeout_sec") {
-        asked
+        settings
             .entry("startup_timeout_sec")
             .or_insert_with(|| seconds.clone());
     }
     let mut ignored = Vec::new();
-    asked.retain(|key, value| {
-        let alone = Map::from_iter([(key.clone(), value.clone())]);
-        let read = serde_json::from_value::<McpBoxSettings>(Value::Object(alone));
+    settings.retain(|key, value| {
+        let single = Map::from_iter([(key.clone(), value.clone())]);
+        let read = serde_json::from_value::<McpBoxSettings>(Value::Object(single));
         let is_unknown = read.is_err_and(|error| error.to_string().starts_with("unknown field"));
         if is_unknown {
             ignored.push(key.clone());
@@ -268,7 +268,7 @@ fn box_settings(
         !is_unknown
     });
     add_ignored("box.", ignored.iter(), notices);
-    serde_json::from_value(Value::Object(asked)).map_err(|error| format!("its `box`: {error}"))
+    serde_json::from_value(Value::Object(settings)).map_err(|error| format!("its `box`: {error}"))
 }
 
 /// A list of names means `allow`, and `["*"]` means all. In clients an empty list means no tools, so it must not
@@ -293,10 +293,10 @@ fn tools(entry: &Map<String, Value>, notices: &mut Vec<String>) -> Result<McpToo
         filter.deny.push("*".to_owned());
         notices.push("its list of tools is empty, so all tools are disabled".to_owned());
     }
-    for kept_back in ["excludeTools", "disabledTools"] {
+    for key in ["excludeTools", "disabledTools"] {
         filter
             .deny
-            .extend(field::<Vec<String>>(entry, kept_back)?.unwrap_or_default());
+            .extend(field::<Vec<String>>(entry, key)?.unwrap_or_default());
     }
     Ok(filter)
 }

@@ -17,10 +17,10 @@ use names::legal_names;
 use variables::Values;
 
 pub use variables::McpInput;
-pub(super) use variables::{Piece, Variable, pieces};
+pub(super) use variables::{Segment, Variable, segments};
 
 const MAX_SERVERS: usize = 500;
-/// Each variable is searched in this list.
+/// The list is searched for every variable, so its length is limited.
 const MAX_INPUTS: usize = 1000;
 
 /// The servers that can be added, and a report with skipped servers and notices.
@@ -33,38 +33,38 @@ pub fn read_document(
         inputs: &document.inputs,
     };
     let mut report = ImportedMcp {
-        skipped: document.elsewhere,
+        skipped: document.skipped,
         ..ImportedMcp::default()
     };
-    let wanted: Vec<&str> = document.servers.keys().map(String::as_str).collect();
+    let names: Vec<&str> = document.servers.keys().map(String::as_str).collect();
     let mut servers = Vec::new();
-    for (wanted, name) in legal_names(&wanted) {
+    for (original, name) in legal_names(&names) {
         let mut notices = Vec::new();
-        let read = document.servers.get(wanted).map_or_else(
+        let parsed = document.servers.get(original).map_or_else(
             || Err("it is not in the document".to_owned()),
             |entry| entry::read(entry, &name, &values, &mut notices),
         );
-        let checked = read.and_then(|spec| match check(&spec) {
+        let validated = parsed.and_then(|spec| match check(&spec) {
             Ok(()) => Ok(spec),
             Err(error) => Err(error.to_string()),
         });
-        match checked {
+        match validated {
             Ok(spec) => {
-                if name.as_str() != wanted {
-                    let wanted: String = wanted.chars().take(80).collect();
+                if name.as_str() != original {
+                    let original: String = original.chars().take(80).collect();
                     report.notices.push(format!(
-                        "`{wanted}` is not a valid server name; it was added as `{name}`"
+                        "`{original}` is not a valid server name; it was added as `{name}`"
                     ));
                 }
-                let about = notices
+                let prefixed = notices
                     .into_iter()
                     .chain(crate::hosting::launch::notice(&spec))
                     .map(|notice| format!("`{name}`: {notice}"));
-                report.notices.extend(about);
+                report.notices.extend(prefixed);
                 servers.push(spec);
             }
             Err(why) => report.skipped.push(SkippedMcp {
-                name: wanted.to_owned(),
+                name: original.to_owned(),
                 why,
             }),
         }
@@ -90,22 +90,21 @@ pub fn mentions(document: &Value) -> Result<McpMentions, HostingError> {
         texts.extend(entry::texts(entry));
     }
     let mut mentions = McpMentions::default();
-    let mut asked = BTreeSet::new();
+    let mut input_ids = BTreeSet::new();
     for text in texts {
-        for piece in pieces(text) {
-            let Piece::Variable { variable, .. } = piece else {
+        for segment in segments(text) {
+            let Segment::Variable { variable, .. } = segment else {
                 continue;
             };
             match variable {
                 Variable::Environment { name, default } => {
-                    let can_do_without =
-                        mentions.environment.entry(name.to_owned()).or_insert(true);
-                    *can_do_without &= default.is_some();
+                    let has_default = mentions.environment.entry(name.to_owned()).or_insert(true);
+                    *has_default &= default.is_some();
                 }
                 Variable::Input { id } => {
-                    asked.insert(id);
+                    input_ids.insert(id);
                 }
-                Variable::Place { name } => {
+                Variable::ClientPath { name } => {
                     mentions.places.insert(name.to_owned());
                 }
                 Variable::Foreign => {}
@@ -113,62 +112,64 @@ pub fn mentions(document: &Value) -> Result<McpMentions, HostingError> {
         }
     }
     for input in &document.inputs {
-        if asked.remove(input.id.as_str()) {
+        if input_ids.remove(input.id.as_str()) {
             mentions.inputs.push(input.clone());
         }
     }
-    mentions.inputs.extend(asked.into_iter().map(|id| McpInput {
-        id: id.to_owned(),
-        // Undeclared, so it may be a secret.
-        is_password: true,
-        ..McpInput::default()
-    }));
+    mentions
+        .inputs
+        .extend(input_ids.into_iter().map(|id| McpInput {
+            id: id.to_owned(),
+            // Undeclared, so it may be a secret.
+            is_password: true,
+            ..McpInput::default()
+        }));
     Ok(mentions)
 }
 
 struct Document<'a> {
     servers: &'a Map<String, Value>,
     inputs: Vec<McpInput>,
-    elsewhere: Vec<SkippedMcp>,
+    /// Servers that are not imported from this document.
+    skipped: Vec<SkippedMcp>,
 }
 
 impl<'a> Document<'a> {
     fn find(document: &'a Value) -> Result<Self, HostingError> {
         let invalid = |message: &str| HostingError::invalid("document", message);
-        let Value::Object(whole) = document else {
+        let Value::Object(root) = document else {
             return Err(invalid(SHAPE));
         };
         // The first match is used. VS Code also stores servers in `mcp` of its settings.
-        let in_settings = whole.get("mcp").and_then(Value::as_object);
+        let in_settings = root.get("mcp").and_then(Value::as_object);
         let found = [
-            (Some(whole), "mcpServers"),
-            (Some(whole), "servers"),
+            (Some(root), "mcpServers"),
+            (Some(root), "servers"),
             (in_settings, "servers"),
-            (Some(whole), "context_servers"),
+            (Some(root), "context_servers"),
         ]
         .into_iter()
-        .find_map(|(beside, key)| Some((beside?.get(key)?, beside?)));
-        let (servers, beside) = match found {
-            Some((Value::Object(servers), beside)) => (servers, beside),
-            None if whole.contains_key("command") || whole.contains_key("url") => {
-                let fix = "the server has no name: write it as `{\"mcpServers\": {\"NAME\": …}}`";
-                return Err(invalid(fix));
+        .find_map(|(parent, key)| Some((parent?.get(key)?, parent?)));
+        let (servers, parent) = match found {
+            Some((Value::Object(servers), parent)) => (servers, parent),
+            None if root.contains_key("command") || root.contains_key("url") => {
+                let message =
+                    "the server has no name: write it as `{\"mcpServers\": {\"NAME\": …}}`";
+                return Err(invalid(message));
             }
-            None if !whole.is_empty() && whole.values().all(entry::is_like_a_server) => {
-                (whole, whole)
-            }
+            None if !root.is_empty() && root.values().all(entry::is_like_a_server) => (root, root),
             Some(_) | None => return Err(invalid(SHAPE)),
         };
         if servers.len() > MAX_SERVERS {
-            let many = servers.len();
+            let count = servers.len();
             return Err(invalid(&format!(
-                "the document has {many} servers; the limit is {MAX_SERVERS}"
+                "the document has {count} servers; the limit is {MAX_SERVERS}"
             )));
         }
         Ok(Self {
             servers,
-            inputs: inputs(beside.get("inputs")),
-            elsewhere: of_projects(whole),
+            inputs: inputs(parent.get("inputs")),
+            skipped: of_projects(root),
         })
     }
 }
@@ -198,18 +199,18 @@ fn inputs(list: Option<&Value>) -> Vec<McpInput> {
 
 /// Claude Code stores the servers of all projects in one file. They are skipped, because they belong to different
 /// projects.
-fn of_projects(whole: &Map<String, Value>) -> Vec<SkippedMcp> {
-    let mut found = Vec::new();
-    let projects = whole.get("projects").and_then(Value::as_object);
+fn of_projects(root: &Map<String, Value>) -> Vec<SkippedMcp> {
+    let mut skipped = Vec::new();
+    let projects = root.get("projects").and_then(Value::as_object);
     for (project, settings) in projects.into_iter().flatten() {
         let why = format!("it belongs to the project `{project}`; import that section separately");
         let servers = settings["mcpServers"].as_object().into_iter().flatten();
-        found.extend(servers.map(|(name, _)| SkippedMcp {
+        skipped.extend(servers.map(|(name, _)| SkippedMcp {
             name: name.clone(),
             why: why.clone(),
         }));
     }
-    found
+    skipped
 }
 
 #[cfg(test)]

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 
 use boxwood_api::McpServerName;
 
-pub(super) fn legal_names<'a>(wanted: &[&'a str]) -> Vec<(&'a str, McpServerName)> {
-    let mut taken: BTreeSet<String> = wanted
+pub(super) fn legal_names<'a>(names: &[&'a str]) -> Vec<(&'a str, McpServerName)> {
+    let mut used: BTreeSet<String> = names
         .iter()
         .filter(|name| McpServerName::new(**name).is_ok())
         .map(|&name| name.to_owned())
         .collect();
-    wanted
+    names
         .iter()
         .filter_map(|&name| {
             let legal = match McpServerName::new(name) {
                 Ok(legal) => legal,
-                Err(_) => free(&likeness(name), &mut taken)?,
+                Err(_) => unused(&sanitized(name), &mut used)?,
             };
             Some((name, legal))
         })
@@ -23,35 +23,35 @@ pub(super) fn legal_names<'a>(wanted: &[&'a str]) -> Vec<(&'a str, McpServerName
 }
 
 /// Replaces invalid characters.
-fn likeness(name: &str) -> String {
+fn sanitized(name: &str) -> String {
     let name: String = name.chars().take(4 * McpServerName::MAX_BYTES).collect();
     let is_invalid = |char: char| !(char.is_ascii_alphanumeric() || "._-".contains(char));
     let parts: Vec<_> = name
         .split(is_invalid)
         .filter(|part| !part.is_empty())
         .collect();
-    let like = parts.join("-");
-    let like = like
+    let joined = parts.join("-");
+    let joined = joined
         .trim_start_matches(|char: char| !char.is_ascii_alphanumeric())
         .trim_end_matches('-');
     // The text is ASCII, so any cut is at a character boundary.
-    match &like[..like.len().min(McpServerName::MAX_BYTES)] {
+    match &joined[..joined.len().min(McpServerName::MAX_BYTES)] {
         "" => "server".to_owned(),
-        like => like.to_owned(),
+        joined => joined.to_owned(),
     }
 }
 
 /// The first unused name of `x`, `x-2`, `x-3` and so on.
-fn free(like: &str, taken: &mut BTreeSet<String>) -> Option<McpServerName> {
-    let numbered = (2..=taken.len() + 2).map(|number| {
-        let ending = format!("-{number}");
-        let room = McpServerName::MAX_BYTES - ending.len();
-        format!("{}{ending}", &like[..like.len().min(room)])
+fn unused(base: &str, used: &mut BTreeSet<String>) -> Option<McpServerName> {
+    let numbered = (2..=used.len() + 2).map(|number| {
+        let suffix = format!("-{number}");
+        let max_bytes = McpServerName::MAX_BYTES - suffix.len();
+        format!("{}{suffix}", &base[..base.len().min(max_bytes)])
     });
-    let name = std::iter::once(like.to_owned())
+    let name = std::iter::once(base.to_owned())
         .chain(numbered)
-        .find(|name| !taken.contains(name))?;
-    taken.insert(name.clone());
+        .find(|name| !used.contains(name))?;
+    used.insert(name.clone());
     McpServerName::new(name).ok()
 }
 
@@ -62,10 +62,10 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(wanted: &[&str], expected: &[&str]) {
-        let found = legal_names(wanted);
-        let found: Vec<_> = found.iter().map(|(_, name)| name.as_str()).collect();
-        assert_eq!(found, expected);
+    fn check(names: &[&str], expected: &[&str]) {
+        let legal = legal_names(names);
+        let legal: Vec<_> = legal.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(legal, expected);
     }
 
     #[test]
@@ -92,14 +92,14 @@ mod tests {
         fn every_name_gets_a_distinct_valid_name(
             names in proptest::collection::btree_set("[ab \u{e9}/._-]{0,3}|\\PC{0,60}", 0..40)
         ) {
-            let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
-            let found = legal_names(&wanted);
-            prop_assert_eq!(found.len(), wanted.len());
-            let distinct: BTreeSet<_> = found.iter().map(|(_, name)| name.clone()).collect();
-            prop_assert_eq!(distinct.len(), wanted.len());
-            for (wanted, name) in found {
-                if McpServerName::new(wanted).is_ok() {
-                    prop_assert_eq!(wanted, name.as_str());
+            let originals: Vec<&str> = names.iter().map(String::as_str).collect();
+            let legal = legal_names(&originals);
+            prop_assert_eq!(legal.len(), originals.len());
+            let distinct: BTreeSet<_> = legal.iter().map(|(_, name)| name.clone()).collect();
+            prop_assert_eq!(distinct.len(), originals.len());
+            for (original, name) in legal {
+                if McpServerName::new(original).is_ok() {
+                    prop_assert_eq!(original, name.as_str());
                 }
             }
         }

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::hosting::definitions::secret_args;
 
-/// From `${` to `}`. The limit keeps parsing linear for text with many `${` and one `}`.
-const LONGEST: usize = 512;
+/// Length of a variable from `${` to `}`. The limit keeps parsing linear for text with many `${` and one `}`.
+const MAX_VARIABLE_BYTES: usize = 512;
 /// Limit for all filled texts of one server.
-const MOST_FILLED: usize = 4 << 20;
+const MAX_FILLED_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::hosting) enum Variable<'a> {
@@ -21,12 +21,12 @@ pub(in crate::hosting) enum Variable<'a> {
     /// `${input:id}`
     Input { id: &'a str },
     /// `${workspaceFolder}` or `${userHome}`: paths on the client's machine.
-    Place { name: &'a str },
+    ClientPath { name: &'a str },
     /// Known only to the client, such as `${command:…}`.
     Foreign,
 }
 
-pub(in crate::hosting) enum Piece<'a> {
+pub(in crate::hosting) enum Segment<'a> {
     Text(&'a str),
     Variable {
         whole: &'a str,
@@ -34,8 +34,8 @@ pub(in crate::hosting) enum Piece<'a> {
     },
 }
 
-/// Splits a text into pieces. Unrecognized variables stay text.
-pub(in crate::hosting) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+/// Splits a text into plain text and variables. Unrecognized variables stay text.
+pub(in crate::hosting) fn segments(text: &str) -> impl Iterator<Item = Segment<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -45,26 +45,29 @@ pub(in crate::hosting) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> 
         while let Some(at) = rest[from..].find("${").map(|at| from + at) {
             // A `}` ends all `${` before it.
             if end <= at {
-                let Some(found) = rest[at..].find('}') else {
+                let Some(length) = rest[at..].find('}') else {
                     break;
                 };
-                end = at + found + 1;
+                end = at + length + 1;
             }
             let whole = &rest[at..end];
-            let Some(variable) = (whole.len() <= LONGEST).then(|| read(whole)).flatten() else {
+            let Some(variable) = (whole.len() <= MAX_VARIABLE_BYTES)
+                .then(|| read(whole))
+                .flatten()
+            else {
                 from = at + 2;
                 continue;
             };
             if at > 0 {
                 let (before, after) = rest.split_at(at);
                 rest = after;
-                return Some(Piece::Text(before));
+                return Some(Segment::Text(before));
             }
             let (whole, after) = rest.split_at(end);
             rest = after;
-            return Some(Piece::Variable { whole, variable });
+            return Some(Segment::Variable { whole, variable });
         }
-        Some(Piece::Text(std::mem::take(&mut rest)))
+        Some(Segment::Text(std::mem::take(&mut rest)))
     })
 }
 
@@ -72,7 +75,7 @@ pub(in crate::hosting) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> 
 fn read(whole: &str) -> Option<Variable<'_>> {
     let inner = whole.strip_prefix("${")?.strip_suffix('}')?;
     match inner {
-        "workspaceFolder" | "userHome" => return Some(Variable::Place { name: inner }),
+        "workspaceFolder" | "userHome" => return Some(Variable::ClientPath { name: inner }),
         "workspaceFolderBasename" | "pathSeparator" | "/" => return Some(Variable::Foreign),
         _ => {}
     }
@@ -87,11 +90,11 @@ fn read(whole: &str) -> Option<Variable<'_>> {
             Some(variable)
         }
         _ => {
-            let (kind, of) = inner.split_once(':')?;
+            let (kind, value) = inner.split_once(':')?;
             let is_kind = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphabetic());
             // `${x:1}` is shell syntax.
             let is_word =
-                of.starts_with(|char: char| char.is_ascii_alphabetic() || "/.~".contains(char));
+                value.starts_with(|char: char| char.is_ascii_alphabetic() || "/.~".contains(char));
             (is_kind && is_word).then_some(Variable::Foreign)
         }
     }
@@ -135,9 +138,9 @@ pub(super) struct Values<'a> {
 /// Whether secret values are inserted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Secret {
-    Shown,
-    /// For texts that are shown in listings.
-    KeptOut,
+    Inserted,
+    /// A placeholder is inserted instead, for texts that are shown in listings.
+    Placeholder,
 }
 
 /// The result of filling one server's texts.
@@ -148,7 +151,7 @@ pub(super) struct Filling {
     pub(super) foreign: BTreeSet<String>,
     /// Inputs that use the document's default.
     pub(super) defaults: BTreeSet<String>,
-    /// Secret values that were kept out of the texts, by their name in `env`.
+    /// Secret values that placeholders stand for, by their name in `env`.
     pub(super) secrets: BTreeMap<String, String>,
     /// Bytes so far. Text beyond the limit is dropped.
     bytes: usize,
@@ -156,27 +159,32 @@ pub(super) struct Filling {
 
 impl Filling {
     pub(super) fn is_too_long(&self) -> bool {
-        self.bytes > MOST_FILLED
+        self.bytes > MAX_FILLED_BYTES
     }
 
-    fn add(&mut self, piece: &str, to: &mut String) {
-        self.bytes = self.bytes.saturating_add(piece.len());
+    fn add(&mut self, part: &str, output: &mut String) {
+        self.bytes = self.bytes.saturating_add(part.len());
         if !self.is_too_long() {
-            to.push_str(piece);
+            output.push_str(part);
         }
     }
 
-    /// Inserts a placeholder, and stores the value as a secret. It counts as inserted, because it will be.
-    fn keep_out(&mut self, id: &str, value: &str, of: &mut String) {
+    /// Inserts a placeholder, and stores the value as a secret. The value counts towards the limit, because it is
+    /// inserted when the process starts.
+    fn add_placeholder(&mut self, id: &str, value: &str, output: &mut String) {
         self.bytes = self.bytes.saturating_add(value.len());
         let mut name = secret_args::name_of(id);
         let mut number = 1;
         // An input may have the same name as a stored variable.
-        while self.secrets.get(&name).is_some_and(|kept| kept != value) {
+        while self
+            .secrets
+            .get(&name)
+            .is_some_and(|stored| stored != value)
+        {
             number += 1;
             name = secret_args::name_of(&format!("{id}-{number}"));
         }
-        self.add(&format!("${{{name}}}"), of);
+        self.add(&format!("${{{name}}}"), output);
         self.secrets.entry(name).or_insert_with(|| value.to_owned());
     }
 }
@@ -187,22 +195,22 @@ impl Values<'_> {
         if filling.is_too_long() {
             return filled;
         }
-        for piece in pieces(text) {
-            match piece {
-                Piece::Text(text) => filling.add(text, &mut filled),
-                Piece::Variable {
+        for segment in segments(text) {
+            match segment {
+                Segment::Text(text) => filling.add(text, &mut filled),
+                Segment::Variable {
                     whole,
                     variable: Variable::Foreign,
                 } => {
                     filling.foreign.insert(format!("`{whole}`"));
                 }
-                Piece::Variable { variable, .. } => {
+                Segment::Variable { variable, .. } => {
                     let Some(value) = self.value(variable, filling) else {
                         continue;
                     };
                     match self.secret_id(variable) {
-                        Some(id) if secret == Secret::KeptOut => {
-                            filling.keep_out(&id, value, &mut filled);
+                        Some(id) if secret == Secret::Placeholder => {
+                            filling.add_placeholder(&id, value, &mut filled);
                         }
                         _ => filling.add(value, &mut filled),
                     }
@@ -227,7 +235,7 @@ impl Values<'_> {
                 let is_given = self.given("env", name).is_some();
                 is_given.then(|| format!("env:{name}"))
             }
-            Variable::Place { .. } | Variable::Foreign => None,
+            Variable::ClientPath { .. } | Variable::Foreign => None,
         }
     }
 
@@ -244,15 +252,15 @@ impl Values<'_> {
     fn value<'t>(&'t self, variable: Variable<'t>, filling: &mut Filling) -> Option<&'t str> {
         match variable {
             Variable::Environment { name, default } => {
-                let found = self.given("env", name).or(default);
-                if found.is_none() {
+                let value = self.given("env", name).or(default);
+                if value.is_none() {
                     filling.missing.insert(format!("`{name}`"));
                 }
-                found
+                value
             }
             Variable::Input { id } => {
-                if let Some(found) = self.given("input", id) {
-                    return Some(found);
+                if let Some(value) = self.given("input", id) {
+                    return Some(value);
                 }
                 let input = self.input(id);
                 let default = input.and_then(|input| input.default.as_deref());
@@ -265,12 +273,12 @@ impl Values<'_> {
                 }
                 default
             }
-            Variable::Place { name } => {
-                let found = self.given.get(name);
-                if found.is_none() {
+            Variable::ClientPath { name } => {
+                let value = self.given.get(name);
+                if value.is_none() {
                     filling.missing.insert(format!("`{name}`"));
                 }
-                found.map(String::as_str)
+                value.map(String::as_str)
             }
             Variable::Foreign => None,
         }
@@ -285,10 +293,10 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let shown: Vec<String> = pieces(text)
-            .map(|piece| match piece {
-                Piece::Text(text) => text.to_owned(),
-                Piece::Variable { whole, variable } => match variable {
+        let shown: Vec<String> = segments(text)
+            .map(|segment| match segment {
+                Segment::Text(text) => text.to_owned(),
+                Segment::Variable { whole, variable } => match variable {
                     Variable::Environment {
                         name,
                         default: None,
@@ -300,7 +308,7 @@ mod tests {
                         format!("<env {name} or {or}>")
                     }
                     Variable::Input { id } => format!("<input {id}>"),
-                    Variable::Place { name } => format!("<place {name}>"),
+                    Variable::ClientPath { name } => format!("<place {name}>"),
                     Variable::Foreign => format!("<foreign {whole}>"),
                 },
             })
@@ -344,7 +352,7 @@ mod tests {
             given: &given,
             inputs,
         };
-        (values.fill(text, Secret::Shown, &mut filling), filling)
+        (values.fill(text, Secret::Inserted, &mut filling), filling)
     }
 
     #[test]
@@ -365,10 +373,10 @@ mod tests {
     fn many_unclosed_variables_are_parsed_in_linear_time() {
         let text = format!("{}}}", "${".repeat(2 << 20));
         let began = std::time::Instant::now();
-        let read = pieces(&text).count();
+        let read = segments(&text).count();
         assert_eq!(read, 1);
         assert!(began.elapsed() < std::time::Duration::from_mins(1));
-        let far = format!("${{X:-{}}}", "x".repeat(LONGEST));
+        let far = format!("${{X:-{}}}", "x".repeat(MAX_VARIABLE_BYTES));
         check(&far, &far);
         check(&format!("{far}${{C}}"), &format!("{far}|<env C>"));
     }
@@ -378,7 +386,7 @@ mod tests {
         let long = "x".repeat(1 << 20);
         let (text, filling) = filled(&"${A}".repeat(1 << 20), &[("A", &long)], &[]);
         assert!(filling.is_too_long());
-        assert_eq!(text.len(), MOST_FILLED);
+        assert_eq!(text.len(), MAX_FILLED_BYTES);
         let (text, filling) = filled("${A}${A}", &[("A", &long)], &[]);
         assert!(!filling.is_too_long());
         assert_eq!(text.len(), 2 << 20);
@@ -413,9 +421,9 @@ mod tests {
     proptest! {
         #[test]
         fn pieces_join_to_the_text(text in "[${}a:/-]{0,24}") {
-            let whole: String = pieces(&text)
-                .map(|piece| match piece {
-                    Piece::Text(text) | Piece::Variable { whole: text, .. } => text,
+            let whole: String = segments(&text)
+                .map(|segment| match segment {
+                    Segment::Text(text) | Segment::Variable { whole: text, .. } => text,
                 })
                 .collect();
             prop_assert_eq!(whole, text);

@@ -35,12 +35,12 @@ pub(crate) struct ParsedCommand {
     pub(crate) env: BTreeMap<String, String>,
     /// The virtual environment on the host that contains the command.
     pub(crate) venv: Option<PathBuf>,
-    /// Words that may be host paths.
+    /// The words of the command that may be host paths.
     pub(crate) words: Vec<String>,
 }
 
-const ELSEWHERE: &str = "it is a URL, not a command";
-const NO_ENGINE: &str = "it starts a container, and a box has no container engine";
+const IS_URL: &str = "it is a URL, not a command";
+const STARTS_CONTAINER: &str = "it starts a container, and a box has no container engine";
 
 impl ParsedCommand {
     pub(crate) fn read(command: &str, args: &[String]) -> Result<Self, LaunchError> {
@@ -54,7 +54,7 @@ impl ParsedCommand {
         let (command, args) = words.split_first().ok_or(LaunchError::NothingToRun {
             launcher: command.to_owned(),
         })?;
-        refuse(command, args)?;
+        check_supported(command, args)?;
         let path = Path::new(command);
         let venv = path.is_absolute().then(|| Venv::of(path)).flatten();
         let launcher = match venv.as_ref().and_then(|venv| venv.program.as_deref()) {
@@ -77,27 +77,30 @@ impl ParsedCommand {
     pub(crate) fn scripts(&self) -> impl Iterator<Item = &Path> {
         self.words.iter().map(Path::new).filter(|path| {
             let ending = path.extension().and_then(|ending| ending.to_str());
-            ending.is_some_and(|ending| SCRIPTS.contains(&ending))
+            ending.is_some_and(|ending| SCRIPT_EXTENSIONS.contains(&ending))
         })
     }
 }
 
-const SCRIPTS: [&str; 9] = ["py", "js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx"];
+const SCRIPT_EXTENSIONS: [&str; 9] = ["py", "js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx"];
 
 /// Strips `cmd /c` and `env A=B`.
 fn unwrapped<'a>(words: &'a [String], env: &mut BTreeMap<String, String>) -> Option<&'a [String]> {
-    let (command, rest) = words.split_first()?;
+    let (command, arguments) = words.split_first()?;
     let name = program_name(command);
     match name.rsplit('\\').next().unwrap_or(&name) {
-        "cmd" if rest.first()?.eq_ignore_ascii_case("/c") => rest.get(1..),
-        "env" if !rest.first()?.starts_with('-') => {
-            let set = rest.iter().take_while(|word| word.contains('=')).count();
-            for word in rest.iter().take(set) {
+        "cmd" if arguments.first()?.eq_ignore_ascii_case("/c") => arguments.get(1..),
+        "env" if !arguments.first()?.starts_with('-') => {
+            let count = arguments
+                .iter()
+                .take_while(|word| word.contains('='))
+                .count();
+            for word in arguments.iter().take(count) {
                 if let Some((name, value)) = word.split_once('=') {
                     env.insert(name.to_owned(), value.to_owned());
                 }
             }
-            rest.get(set..)
+            arguments.get(count..)
         }
         _ => None,
     }
@@ -136,7 +139,7 @@ fn launcher(command: &str, args: &[String]) -> Result<Launcher, LaunchError> {
         },
         _ if is_python(&name) => {
             let mut run = ProjectRun::of(Target::Python, args);
-            run.how.python = python_version(&name);
+            run.install.python = python_version(&name);
             run.is_python3 = name == "python3";
             Launcher::Project(run)
         }
@@ -159,11 +162,11 @@ fn python_version(name: &str) -> Option<String> {
     is_number.then(|| version.to_owned())
 }
 
-fn refuse(command: &str, args: &[String]) -> Result<(), LaunchError> {
+fn check_supported(command: &str, args: &[String]) -> Result<(), LaunchError> {
     let first = args.first().map(String::as_str);
-    let (why, instead) = if command.starts_with("http://") || command.starts_with("https://") {
+    let (reason, instead) = if command.starts_with("http://") || command.starts_with("https://") {
         (
-            ELSEWHERE,
+            IS_URL,
             "connect clients to that URL directly, or use `npx mcp-remote URL`",
         )
     } else if command.contains('\\') {
@@ -174,7 +177,7 @@ fn refuse(command: &str, args: &[String]) -> Result<(), LaunchError> {
     } else {
         match (program_name(command).as_str(), first) {
             ("docker" | "podman" | "nerdctl", _) => (
-                NO_ENGINE,
+                STARTS_CONTAINER,
                 "set box.image to the image, and the command to the program in the image",
             ),
             ("bunx" | "pnpx", _) | ("bun", Some("x")) | ("pnpm" | "yarn", Some("dlx")) => (
@@ -194,7 +197,7 @@ fn refuse(command: &str, args: &[String]) -> Result<(), LaunchError> {
     };
     Err(LaunchError::Unsupported {
         launcher: command.to_owned(),
-        why,
+        why: reason,
         instead,
     })
 }
@@ -263,7 +266,7 @@ mod tests {
             let Launcher::Project(run) = launcher(line) else {
                 panic!("{line} is a Python");
             };
-            assert_eq!(run.how.python.as_deref(), version);
+            assert_eq!(run.install.python.as_deref(), version);
             assert_eq!(run.target, Target::Python);
             assert_eq!(run.args, ["a.py"]);
         }
@@ -281,7 +284,7 @@ mod tests {
         let Launcher::Project(run) = parsed.launcher else {
             panic!("it is a project");
         };
-        assert_eq!((run.target, run.how.python), (Target::Python, None));
+        assert_eq!((run.target, run.install.python), (Target::Python, None));
         let Launcher::Project(run) = launcher("/no/such/.venv/bin/tool --x") else {
             panic!("it is a project");
         };
@@ -304,7 +307,7 @@ mod tests {
 
     #[test]
     fn unsupported_launchers_are_refused_with_a_hint() {
-        for (line, way_out) in [
+        for (line, expected) in [
             ("docker run -i mcp/time", "box.image"),
             ("/usr/bin/podman run x", "box.image"),
             ("bunx server", "npx"),
@@ -319,7 +322,7 @@ mod tests {
         ] {
             let error = read(line).expect_err(line);
             let hint = error.hint().expect("there is a way out");
-            assert!(hint.contains(way_out), "{line}: {hint}");
+            assert!(hint.contains(expected), "{line}: {hint}");
             assert!(error.is_permanent());
         }
     }

@@ -27,10 +27,10 @@ const NPX: OptionSet = OptionSet {
 };
 
 pub(crate) fn npx(args: &[String]) -> Result<NodeTool, LaunchError> {
-    let found = NPX.read(args)?;
+    let parsed = NPX.read(args)?;
     let mut packages = Vec::new();
     let mut options = Vec::new();
-    for (name, value) in &found.options {
+    for (name, value) in &parsed.options {
         match (name.as_str(), value) {
             ("-p" | "--package", Some(word)) => packages.push(NpmPackage::read(word)?),
             ("--registry", Some(address)) => options.push(format!("--registry={address}")),
@@ -40,7 +40,7 @@ pub(crate) fn npx(args: &[String]) -> Result<NodeTool, LaunchError> {
             _ => {}
         }
     }
-    let (first, args) = found.rest.split_first().ok_or(LaunchError::NothingToRun {
+    let (first, args) = parsed.rest.split_first().ok_or(LaunchError::NothingToRun {
         launcher: "npx".to_owned(),
     })?;
     let program = if packages.is_empty() {
@@ -65,8 +65,8 @@ pub(crate) fn npx(args: &[String]) -> Result<NodeTool, LaunchError> {
 
 /// `npm start` and `npm run`, which run a script of a project. Options before them are those of npm.
 pub(crate) fn npm(args: &[String]) -> Result<Launcher, LaunchError> {
-    const VERBS: [&str; 3] = ["start", "run", "run-script"];
-    if args.iter().any(|word| VERBS.contains(&word.as_str())) {
+    const SUBCOMMANDS: [&str; 3] = ["start", "run", "run-script"];
+    if args.iter().any(|word| SUBCOMMANDS.contains(&word.as_str())) {
         return Ok(Launcher::NodeRun {
             program: "npm",
             args: args.to_vec(),

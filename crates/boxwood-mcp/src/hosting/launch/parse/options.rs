@@ -13,14 +13,14 @@ pub(crate) struct OptionSet {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Found<'a> {
+pub(crate) struct ParsedOptions<'a> {
     pub(crate) options: Vec<(String, Option<String>)>,
     /// From the first word that is not an option.
     pub(crate) rest: &'a [String],
 }
 
 impl OptionSet {
-    pub(crate) fn read<'a>(&self, words: &'a [String]) -> Result<Found<'a>, LaunchError> {
+    pub(crate) fn read<'a>(&self, words: &'a [String]) -> Result<ParsedOptions<'a>, LaunchError> {
         let mut options = Vec::new();
         let mut at = 0;
         while let Some(word) = words.get(at) {
@@ -50,7 +50,7 @@ impl OptionSet {
                 return Err(self.unknown(word));
             }
         }
-        Ok(Found {
+        Ok(ParsedOptions {
             options,
             rest: words.get(at..).unwrap_or_default(),
         })
@@ -95,14 +95,14 @@ mod tests {
     #[track_caller]
     fn check(line: &str, options: &[(&str, Option<&str>)], rest: &str) {
         let line = words(line);
-        let found = KNOWN.read(&line).expect("every option is known");
-        let read: Vec<_> = found
+        let parsed = KNOWN.read(&line).expect("every option is known");
+        let read: Vec<_> = parsed
             .options
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_deref()))
             .collect();
         assert_eq!(read, options);
-        assert_eq!(found.rest, words(rest));
+        assert_eq!(parsed.rest, words(rest));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use crate::hosting::launch::LaunchError;
 
-/// In bytes.
-const LONGEST: usize = 1024;
+/// Limit for the text of one package.
+const MAX_WORD_BYTES: usize = 1024;
 
 /// Converts a package of `uvx` or `pipx run` to a requirement for pip and uv.
 pub(crate) fn requirement(word: &str) -> Result<String, LaunchError> {
@@ -43,8 +43,8 @@ pub(crate) enum NpmPackage {
         name: String,
         range: String,
     },
-    /// A URL, path or repository. Its name is known after the install.
-    Elsewhere {
+    /// A URL, path or repository. The name of the package is known only after the install.
+    Address {
         address: String,
     },
 }
@@ -62,13 +62,13 @@ impl NpmPackage {
             None => (word, ""),
         };
         if !is_npm_name(name) {
-            return Ok(Self::Elsewhere {
+            return Ok(Self::Address {
                 address: word.to_owned(),
             });
         }
         Ok(Self::Registry {
             name: name.to_owned(),
-            // What npm uses for a bare name: the newest version that supports this Node.
+            // As for a name alone in npm: the newest version that supports the installed Node.
             range: if range.is_empty() { "*" } else { range }.to_owned(),
         })
     }
@@ -78,7 +78,7 @@ impl NpmPackage {
         match self {
             Self::Registry { name, range } if range == "*" => name.clone(),
             Self::Registry { name, range } => format!("{name}@{range}"),
-            Self::Elsewhere { address } => address.clone(),
+            Self::Address { address } => address.clone(),
         }
     }
 }
@@ -112,7 +112,7 @@ fn check(installer: &'static str, word: &str) -> Result<(), LaunchError> {
         "it starts with a dash"
     } else if word.chars().any(char::is_control) {
         "it contains a control character"
-    } else if word.len() > LONGEST {
+    } else if word.len() > MAX_WORD_BYTES {
         "it is too long"
     } else {
         return Ok(());
@@ -194,7 +194,7 @@ mod tests {
         ] {
             let read = NpmPackage::read(address).expect(address);
             assert_eq!(read.word(), address);
-            assert!(matches!(read, NpmPackage::Elsewhere { .. }), "{address}");
+            assert!(matches!(read, NpmPackage::Address { .. }), "{address}");
         }
     }
 

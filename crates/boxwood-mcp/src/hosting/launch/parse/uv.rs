@@ -1,7 +1,7 @@
 //! Parses `uvx`, `uv tool run` and `uv run`.
 //!
-//! Options that do not affect the installed packages are ignored. The usual ones that do are passed on, and all others
-//! are refused, so that no version pin is lost silently.
+//! Options that do not affect the installed packages are ignored. Common options that do are passed to the installer.
+//! All others are refused, so that no version pin is lost silently.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(crate) struct PythonTool {
     pub(crate) from: String,
     pub(crate) program: String,
     pub(crate) args: Vec<String>,
-    pub(crate) how: PythonInstall,
+    pub(crate) install: PythonInstall,
 }
 
 /// Installer settings.
@@ -25,7 +25,7 @@ pub(crate) struct PythonInstall {
     /// Requirements. `-e` and `-r` precede those that are paths.
     pub(crate) with: Vec<String>,
     pub(crate) python: Option<String>,
-    /// Options for `uv pip`. pip, which is used where uv cannot be had, fails if it does not support one.
+    /// Options for `uv pip`. pip is used if uv is not available, and fails on an option that it does not support.
     pub(crate) options: Vec<String>,
 }
 
@@ -41,10 +41,10 @@ pub(crate) enum Target {
 pub(crate) struct ProjectRun {
     pub(crate) target: Target,
     pub(crate) args: Vec<String>,
-    pub(crate) how: PythonInstall,
+    pub(crate) install: PythonInstall,
     pub(crate) extras: Vec<String>,
     pub(crate) requires_lock: bool,
-    /// True for `python3`, which every box with Python has, so that it needs no lookup.
+    /// True for `python3`. Every box with Python has it, so it is not looked up during an install.
     pub(crate) is_python3: bool,
     /// Working directory.
     pub(crate) directory: Option<String>,
@@ -57,7 +57,7 @@ impl ProjectRun {
         Self {
             target,
             args: args.to_vec(),
-            how: PythonInstall::default(),
+            install: PythonInstall::default(),
             extras: Vec::new(),
             requires_lock: false,
             is_python3: false,
@@ -70,21 +70,21 @@ impl ProjectRun {
 
 const FLAGS: &str = "-q --quiet -v --verbose -n --no-cache --native-tls --no-progress --isolated \
      --refresh --reinstall -U --upgrade";
-const VALUED: &str = "-p --python -w --with --with-editable --with-requirements --cache-dir --directory \
+const VALUE_OPTIONS: &str = "-p --python -w --with --with-editable --with-requirements --cache-dir --directory \
      --project";
-/// Passed on unchanged.
-const INSTALL: &str = "--index --default-index -i --index-url --extra-index-url -f --find-links \
+/// Options that are passed on to the installer.
+const INSTALL_OPTIONS: &str = "--index --default-index -i --index-url --extra-index-url -f --find-links \
      --prerelease --resolution --exclude-newer --index-strategy";
 
 const UV: OptionSet = OptionSet {
     launcher: "uv",
     flags: &[FLAGS],
-    valued: &[VALUED, INSTALL],
+    valued: &[VALUE_OPTIONS, INSTALL_OPTIONS],
 };
 const UVX: OptionSet = OptionSet {
     launcher: "uvx",
     flags: &[FLAGS],
-    valued: &[VALUED, INSTALL, "--from"],
+    valued: &[VALUE_OPTIONS, INSTALL_OPTIONS, "--from"],
 };
 const UV_RUN: OptionSet = OptionSet {
     launcher: "uv run",
@@ -93,15 +93,15 @@ const UV_RUN: OptionSet = OptionSet {
         "--no-project --no-sync --frozen --locked --no-dev",
         "-s --script -m --module",
     ],
-    valued: &[VALUED, INSTALL, "--extra"],
+    valued: &[VALUE_OPTIONS, INSTALL_OPTIONS, "--extra"],
 };
 
 pub(crate) fn uv(args: &[String]) -> Result<Launcher, LaunchError> {
-    let before = UV.read(args)?;
-    let rest: Vec<_> = before.rest.iter().take(2).map(String::as_str).collect();
+    let parsed = UV.read(args)?;
+    let rest: Vec<_> = parsed.rest.iter().take(2).map(String::as_str).collect();
     match rest.as_slice() {
-        ["run", ..] => uv_run(&before.options, &before.rest[1..]).map(Launcher::Project),
-        ["tool", "run" | "uvx"] => uvx(&before.rest[2..]).map(Launcher::PythonTool),
+        ["run", ..] => uv_run(&parsed.options, &parsed.rest[1..]).map(Launcher::Project),
+        ["tool", "run" | "uvx"] => uvx(&parsed.rest[2..]).map(Launcher::PythonTool),
         [] => Err(LaunchError::NothingToRun {
             launcher: "uv".to_owned(),
         }),
@@ -116,48 +116,48 @@ pub(crate) fn uv(args: &[String]) -> Result<Launcher, LaunchError> {
 type Options = [(String, Option<String>)];
 
 pub(crate) fn uvx(args: &[String]) -> Result<PythonTool, LaunchError> {
-    let found = UVX.read(args)?;
-    let (parsed, args) = found.rest.split_first().ok_or(LaunchError::NothingToRun {
+    let parsed = UVX.read(args)?;
+    let (first, args) = parsed.rest.split_first().ok_or(LaunchError::NothingToRun {
         launcher: "uvx".to_owned(),
     })?;
-    let from = last(&found.options, "--from");
+    let from = last(&parsed.options, "--from");
     let program = match from {
-        Some(_) => parsed.as_str(),
-        None => python_name(parsed),
+        Some(_) => first.as_str(),
+        None => python_name(first),
     };
     if program.is_empty() || program.contains('/') {
         return Err(LaunchError::BadPackage {
             installer: "pip",
-            word: parsed.clone(),
+            word: first.clone(),
             why: "the program is not known; write --from PACKAGE PROGRAM",
         });
     }
     Ok(PythonTool {
-        from: requirement(from.unwrap_or(parsed))?,
+        from: requirement(from.unwrap_or(first))?,
         program: program.to_owned(),
         args: args.to_vec(),
-        how: install(&found.options)?,
+        install: install(&parsed.options)?,
     })
 }
 
-fn uv_run(before: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> {
-    let found = UV_RUN.read(args)?;
-    let mut options = before.to_vec();
-    options.extend(found.options);
+fn uv_run(global_options: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> {
+    let parsed = UV_RUN.read(args)?;
+    let mut options = global_options.to_vec();
+    options.extend(parsed.options);
     let has = |names: &[&str]| {
         options
             .iter()
             .any(|(name, _)| names.contains(&name.as_str()))
     };
-    let (first, rest) = found.rest.split_first().ok_or(LaunchError::NothingToRun {
+    let (first, rest) = parsed.rest.split_first().ok_or(LaunchError::NothingToRun {
         launcher: "uv run".to_owned(),
     })?;
     let (target, args) = if has(&["-m", "--module"]) {
         let mut args = vec!["-m".to_owned()];
-        args.extend_from_slice(found.rest);
+        args.extend_from_slice(parsed.rest);
         (Target::Python, args)
     } else if has(&["-s", "--script"]) || is_script(first) {
-        (Target::Python, found.rest.to_vec())
+        (Target::Python, parsed.rest.to_vec())
     } else if matches!(first.as_str(), "python" | "python3") {
         (Target::Python, rest.to_vec())
     } else {
@@ -170,7 +170,7 @@ fn uv_run(before: &Options, args: &[String]) -> Result<ProjectRun, LaunchError> 
         .map(plain)
         .collect::<Result<_, _>>()?;
     Ok(ProjectRun {
-        how: install(&options)?,
+        install: install(&options)?,
         extras,
         requires_lock: has(&["--locked", "--frozen"]),
         directory: last(&options, "--directory").map(str::to_owned),
@@ -193,7 +193,7 @@ fn last<'a>(options: &'a Options, name: &str) -> Option<&'a str> {
 }
 
 fn install(options: &Options) -> Result<PythonInstall, LaunchError> {
-    let mut how = PythonInstall::default();
+    let mut install = PythonInstall::default();
     for (name, value) in options {
         let Some(value) = value else {
             continue;
@@ -201,19 +201,19 @@ fn install(options: &Options) -> Result<PythonInstall, LaunchError> {
         match name.as_str() {
             "-w" | "--with" => {
                 for word in value.split(',').filter(|word| !word.is_empty()) {
-                    how.with.push(requirement(word)?);
+                    install.with.push(requirement(word)?);
                 }
             }
-            "--with-editable" => how.with.extend(["-e".to_owned(), plain(value)?]),
-            "--with-requirements" => how.with.extend(["-r".to_owned(), plain(value)?]),
-            "-p" | "--python" => how.python = Some(plain(value)?),
-            option if contains(&[INSTALL], option) => {
-                how.options.extend([name.clone(), plain(value)?]);
+            "--with-editable" => install.with.extend(["-e".to_owned(), plain(value)?]),
+            "--with-requirements" => install.with.extend(["-r".to_owned(), plain(value)?]),
+            "-p" | "--python" => install.python = Some(plain(value)?),
+            option if contains(&[INSTALL_OPTIONS], option) => {
+                install.options.extend([name.clone(), plain(value)?]);
             }
             _ => {}
         }
     }
-    Ok(how)
+    Ok(install)
 }
 
 #[cfg(test)]

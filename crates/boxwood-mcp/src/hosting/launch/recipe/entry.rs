@@ -8,8 +8,8 @@ use crate::hosting::launch::LaunchError;
 use crate::hosting::launch::read_text::read_text;
 
 pub(crate) const NAME: &str = ".entry";
-const LONGEST: u64 = 64 * 1024;
-const MOST_LINES: usize = 64;
+const MAX_BYTES: u64 = 64 * 1024;
+const MAX_LINES: usize = 64;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -21,25 +21,25 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn read(install: &Path) -> Result<Self, LaunchError> {
-        let wrong = |why: &str| LaunchError::Entry {
+        let invalid = |why: &str| LaunchError::Entry {
             why: why.to_owned(),
         };
-        let text = read_text(&install.join(NAME), LONGEST)
-            .map_err(|error| wrong(&error.to_string()))?
-            .ok_or_else(|| wrong("the entry file is missing"))?;
+        let text = read_text(&install.join(NAME), MAX_BYTES)
+            .map_err(|error| invalid(&error.to_string()))?
+            .ok_or_else(|| invalid("the entry file is missing"))?;
         let mut entry = Self::default();
         for (index, line) in text.lines().enumerate() {
             let (label, value) = line
                 .split_once('=')
-                .filter(|(_, value)| index < MOST_LINES && !value.contains('\0'))
-                .ok_or_else(|| wrong("the entry file has an invalid line"))?;
+                .filter(|(_, value)| index < MAX_LINES && !value.contains('\0'))
+                .ok_or_else(|| invalid("the entry file has an invalid line"))?;
             match label {
                 "command" => entry.command = Some(value.to_owned()),
                 "path" => entry.path.push(value.to_owned()),
                 "box_path" => value.clone_into(&mut entry.box_path),
                 // Written by earlier versions.
                 "need" => {}
-                _ => return Err(wrong("the entry file has an unknown key")),
+                _ => return Err(invalid("the entry file has an unknown key")),
             }
         }
         let is_absolute = entry
@@ -49,7 +49,7 @@ impl Entry {
         if is_absolute {
             Ok(entry)
         } else {
-            Err(wrong("the program path is not absolute"))
+            Err(invalid("the program path is not absolute"))
         }
     }
 }

@@ -48,7 +48,7 @@ impl LaunchContext<'_> {
         words.iter().map(|word| self.path_map.word(word)).collect()
     }
 
-    /// Policy has not checked paths outside of the host directories, so they are not read.
+    /// Returns true for a path in a host directory. Policy has not checked other paths, so they are not read.
     pub(crate) fn is_mounted(&self, path: &Path) -> bool {
         self.path_map.directory_of(path).is_some()
     }
@@ -71,7 +71,7 @@ impl LaunchContext<'_> {
             .into_iter()
             .filter(|start| start.is_absolute())
             .filter_map(|start| nearest(&real(start), manifests))
-            .find(|found| self.is_mounted(found))
+            .find(|directory| self.is_mounted(directory))
     }
 
     /// Additional requirements for pip and uv.
@@ -83,8 +83,8 @@ impl LaunchContext<'_> {
             .collect()
     }
 
-    /// Shows the installer this directory, or the parent of this file. It sees the whole host directory only if a
-    /// manifest refers outside.
+    /// Makes this directory, or the parent of this file, visible to the installer. The whole host directory becomes
+    /// visible only if a manifest refers to files outside of that.
     pub(crate) fn show(&self, path: &Path, recipe: &mut Recipe) -> Result<(), LaunchError> {
         let Some(whole) = self.path_map.directory_of(path) else {
             return Ok(());
@@ -94,7 +94,7 @@ impl LaunchContext<'_> {
         } else {
             path.parent()
         };
-        let part = if manifests::leads_out(path)? {
+        let part = if manifests::refers_outside(path)? {
             None
         } else {
             directory.and_then(|directory| self.path_map.part(directory))
@@ -109,12 +109,15 @@ impl LaunchContext<'_> {
         directory: &Path,
         recipe: &mut Recipe,
     ) -> Result<String, LaunchError> {
-        let place = self.path_map.path(directory).unwrap_or_default();
+        let box_path = self.path_map.path(directory).unwrap_or_default();
         self.show(directory, recipe)?;
-        recipe.key.add("project", &place);
+        recipe.key.add("project", &box_path);
         manifests::add_manifests(&mut recipe.key, directory)?;
-        recipe.call("say", [format!("installing the dependencies of {place}")]);
-        Ok(place)
+        recipe.call(
+            "say",
+            [format!("installing the dependencies of {box_path}")],
+        );
+        Ok(box_path)
     }
 
     /// A package that may be a path on the host. Its contents then become part of the key.
@@ -123,19 +126,19 @@ impl LaunchContext<'_> {
         word: &str,
         recipe: &mut Recipe,
     ) -> Result<String, LaunchError> {
-        let Some(place) = self.path_map.path(Path::new(word)) else {
+        let Some(box_path) = self.path_map.path(Path::new(word)) else {
             return plain(word);
         };
         let source = Path::new(without_extras(word));
         self.show(source, recipe)?;
-        recipe.counts(source);
+        recipe.add_contents(source);
         // A requirements file may include others next to it.
         if !source.is_dir()
             && let Some(parent) = source.parent()
         {
             manifests::add_manifests(&mut recipe.key, parent)?;
         }
-        Ok(place)
+        Ok(box_path)
     }
 }
 

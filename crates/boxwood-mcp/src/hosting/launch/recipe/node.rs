@@ -23,7 +23,7 @@ pub(crate) fn tool(tool: &NodeTool, context: &LaunchContext<'_>) -> Result<Resol
     let packages = packages(&tool.packages, context, &mut recipe)?;
     recipe.call("say", [format!("installing {}", what.join(" "))]);
     recipe.line("find_node npm");
-    let mut dependencies = packages.asked.clone();
+    let mut dependencies = packages.requested.clone();
     dependencies.extend(packages.with.clone());
     let manifest = json!({
         "private": true,
@@ -43,7 +43,7 @@ pub(crate) fn tool(tool: &NodeTool, context: &LaunchContext<'_>) -> Result<Resol
         // The name of a package from a URL is read from its manifest after the install.
         let first = tool.packages.first().map(|package| match package {
             NpmPackage::Registry { name, .. } => name.as_str(),
-            NpmPackage::Elsewhere { .. } => "",
+            NpmPackage::Address { .. } => "",
         });
         let others = packages.with.keys().map(String::as_str);
         let words = [first.unwrap_or_default()].into_iter().chain(others);
@@ -78,8 +78,8 @@ pub(crate) fn run(
     recipe.key.add("program", program);
     recipe.call("find_node", [if needs_npm { "npm" } else { "node" }]);
     if let Some(directory) = &project {
-        let place = context.install_from(directory, &mut recipe)?;
-        let words = [place, Value::from(packages.with).to_string()];
+        let box_path = context.install_from(directory, &mut recipe)?;
+        let words = [box_path, Value::from(packages.with).to_string()];
         let words = words.into_iter().chain(packages.addresses);
         recipe.call("install_node_project", words);
         recipe.has_node_modules = true;
@@ -93,7 +93,7 @@ pub(crate) fn run(
 #[derive(Default)]
 struct Packages {
     /// Versions by name.
-    asked: Map<String, Value>,
+    requested: Map<String, Value>,
     /// Versions by name, which override those of dependencies.
     with: Map<String, Value>,
     /// URLs and paths.
@@ -102,7 +102,7 @@ struct Packages {
 
 /// The packages of the command and of `with`.
 fn packages(
-    asked: &[NpmPackage],
+    requested: &[NpmPackage],
     context: &LaunchContext<'_>,
     recipe: &mut Recipe,
 ) -> Result<Packages, LaunchError> {
@@ -110,22 +110,22 @@ fn packages(
     let with = with.collect::<Result<Vec<_>, _>>()?;
     let mut packages = Packages::default();
     let mut addresses = Vec::new();
-    for (known, list) in [
-        (&mut packages.asked, asked),
+    for (versions, list) in [
+        (&mut packages.requested, requested),
         (&mut packages.with, with.as_slice()),
     ] {
         for package in list {
             match package {
                 NpmPackage::Registry { name, range } => {
-                    known.insert(name.clone(), Value::from(range.as_str()));
+                    versions.insert(name.clone(), Value::from(range.as_str()));
                 }
-                NpmPackage::Elsewhere { address } => {
+                NpmPackage::Address { address } => {
                     addresses.push(context.requirement(address, recipe)?);
                 }
             }
         }
-        let known = Value::from(known.clone()).to_string();
-        recipe.key.add("known", &known);
+        let versions = Value::from(versions.clone()).to_string();
+        recipe.key.add("known", &versions);
     }
     recipe.key.add_all("address", &addresses);
     packages.addresses = addresses;

@@ -8,7 +8,7 @@ use super::{LaunchContext, Resolved};
 use crate::hosting::launch::parse::command::ParsedCommand;
 use crate::hosting::launch::parse::package::plain;
 use crate::hosting::launch::parse::{ProjectRun, PythonTool, Target};
-use crate::hosting::launch::project::{PythonKind, PythonProject, ScriptNeeds};
+use crate::hosting::launch::project::{PythonKind, PythonProject, ScriptMetadata};
 use crate::hosting::launch::workspace::infer::PYTHON_MANIFESTS;
 use crate::hosting::launch::{CACHE, LaunchError};
 
@@ -22,20 +22,20 @@ pub(crate) fn tool(
     let mut recipe = Recipe::new("python-tool", &tool.from);
     let from = context.requirement(&tool.from, &mut recipe)?;
     let mut packages = vec![from];
-    packages.extend(requirements(&tool.how.with, context, &mut recipe)?);
+    packages.extend(requirements(&tool.install.with, context, &mut recipe)?);
     packages.extend(context.with()?);
-    let python = tool.how.python.as_deref().unwrap_or_default();
+    let python = tool.install.python.as_deref().unwrap_or_default();
     recipe.key.add_all("package", &packages);
-    recipe.key.add_all("option", &tool.how.options);
+    recipe.key.add_all("option", &tool.install.options);
     recipe.key.add("python", python);
     recipe.key.add("program", &tool.program);
     recipe.call("say", [format!("installing {}", tool.from)]);
     recipe.call("make_venv", [python]);
-    let install = match tool.how.python {
+    let function = match tool.install.python {
         Some(_) => "install_python",
         None => "install_tool",
     };
-    recipe.call(install, tool.how.options.iter().chain(&packages));
+    recipe.call(function, tool.install.options.iter().chain(&packages));
     recipe.call("python_program", [&tool.program]);
     recipe.line(format!(r#"finish "$program" {PROGRAMS}"#));
     Ok(Resolved::new(
@@ -45,7 +45,7 @@ pub(crate) fn tool(
     ))
 }
 
-/// Keeps `-e` and `-r`.
+/// Maps host paths among the requirements into the box. `-e` and `-r` stay unchanged.
 fn requirements(
     words: &[String],
     context: &LaunchContext<'_>,
@@ -86,29 +86,29 @@ pub(crate) fn run(
         None
     };
     let mut recipe = Recipe::new("python-run", &what(run, project.as_deref()));
-    let mut with = requirements(&run.how.with, context, &mut recipe)?;
+    let mut with = requirements(&run.install.with, context, &mut recipe)?;
     with.extend(context.with()?);
-    recipe.key.add_all("option", &run.how.options);
+    recipe.key.add_all("option", &run.install.options);
     recipe.key.add_all("extra", &run.extras);
 
     let declared = match &project {
         Some(directory) => PythonProject::read(directory)?,
         None => None,
     };
-    let own_needs = match (&declared, &script) {
-        (None, Some(script)) => ScriptNeeds::read(script)?,
+    let script_metadata = match (&declared, &script) {
+        (None, Some(script)) => ScriptMetadata::read(script)?,
         _ => None,
     };
-    let wanted = run
-        .how
+    let python = run
+        .install
         .python
         .clone()
         .or_else(|| declared.as_ref()?.requires_python.clone())
-        .or_else(|| own_needs.as_ref()?.requires_python.clone())
-        .map(|wanted| plain(&wanted))
+        .or_else(|| script_metadata.as_ref()?.requires_python.clone())
+        .map(|python| plain(&python))
         .transpose()?
         .unwrap_or_default();
-    recipe.key.add("python", &wanted);
+    recipe.key.add("python", &python);
 
     let mut has_venv = true;
     if let (Some(declared), Some(directory)) = (&declared, &project) {
@@ -116,14 +116,14 @@ pub(crate) fn run(
             declared,
             directory,
             run,
-            &wanted,
+            &python,
             &with,
             context,
             &mut recipe,
         )?;
     } else {
-        if let Some(needs) = &own_needs {
-            with.extend(needs.dependencies.iter().cloned());
+        if let Some(metadata) = &script_metadata {
+            with.extend(metadata.dependencies.iter().cloned());
         } else if let Some(venv) = &parsed.venv
             && with.is_empty()
             && context.is_mounted(venv)
@@ -135,12 +135,12 @@ pub(crate) fn run(
         if with.is_empty() {
             has_venv = false;
         } else {
-            recipe.call("make_venv", [&wanted]);
-            recipe.call("install_python", run.how.options.iter().chain(&with));
+            recipe.call("make_venv", [&python]);
+            recipe.call("install_python", run.install.options.iter().chain(&with));
         }
     }
     recipe.key.add_all("with", &with);
-    Ok(resolved(run, directory, has_venv, &wanted, recipe, context))
+    Ok(resolved(run, directory, has_venv, &python, recipe, context))
 }
 
 /// Ends the script and sets the program to start.
@@ -148,7 +148,7 @@ fn resolved(
     run: &ProjectRun,
     directory: Option<PathBuf>,
     has_venv: bool,
-    wanted: &str,
+    python: &str,
     mut recipe: Recipe,
     context: &LaunchContext<'_>,
 ) -> Resolved {
@@ -159,12 +159,12 @@ fn resolved(
             recipe.key.add("target", "python");
             "python".to_owned()
         }
-        // Nothing to install or to look up.
+        // No install is needed.
         Target::Python if run.is_python3 => {
             return Resolved::new("python3".to_owned(), context.words(&run.args), None);
         }
         Target::Python => {
-            let version = if wanted.starts_with("3.") { wanted } else { "" };
+            let version = if python.starts_with("3.") { python } else { "" };
             recipe.call("only_python", [version]);
             recipe.line(r#"finish "$program""#);
             recipe.key.add("target", "only-python");
@@ -189,7 +189,7 @@ fn resolved(
 
 fn what(run: &ProjectRun, project: Option<&Path>) -> String {
     let name = project.and_then(|path| path.file_name()?.to_str());
-    match (name, run.how.with.first(), &run.target) {
+    match (name, run.install.with.first(), &run.target) {
         (Some(name), ..) => name.to_owned(),
         (None, Some(package), _) => package.clone(),
         (None, None, Target::Program(name)) => name.clone(),
@@ -208,21 +208,21 @@ fn install_project(
     project: &PythonProject,
     directory: &Path,
     run: &ProjectRun,
-    wanted: &str,
+    python: &str,
     with: &[String],
     context: &LaunchContext<'_>,
     recipe: &mut Recipe,
 ) -> Result<(), LaunchError> {
-    let place = context.install_from(directory, recipe)?;
-    recipe.call("cd", [&place]);
-    recipe.call("make_venv", [wanted]);
+    let box_path = context.install_from(directory, recipe)?;
+    recipe.call("cd", [&box_path]);
+    recipe.call("make_venv", [python]);
 
     let extras = run.extras.iter().flat_map(|extra| ["--extra", extra]);
-    let options = run.how.options.iter().chain(with).map(String::as_str);
+    let options = run.install.options.iter().chain(with).map(String::as_str);
     if project.has_lock {
-        let words = [place.as_str()].into_iter().chain(extras);
+        let words = [box_path.as_str()].into_iter().chain(extras);
         recipe.call("sync_project", words);
-        recipe.call("refuse_compiled", [&place]);
+        recipe.call("refuse_compiled", [&box_path]);
         if !with.is_empty() {
             recipe.call("install_python", options);
         }
@@ -234,11 +234,11 @@ fn install_project(
     }
     let (function, mut words) = match project.kind {
         PythonKind::Requirements => {
-            let list = format!("{place}/requirements.txt");
+            let list = format!("{box_path}/requirements.txt");
             ("install_python", vec!["-r".to_owned(), list])
         }
         PythonKind::Declared => {
-            let manifest = format!("{place}/pyproject.toml");
+            let manifest = format!("{box_path}/pyproject.toml");
             let extras = extras.map(str::to_owned);
             (
                 "install_declared",
@@ -247,8 +247,8 @@ fn install_project(
         }
         PythonKind::Package => {
             let source = match run.extras.as_slice() {
-                [] => place.clone(),
-                extras => format!("{place}[{}]", extras.join(",")),
+                [] => box_path.clone(),
+                extras => format!("{box_path}[{}]", extras.join(",")),
             };
             ("install_python", vec!["-e".to_owned(), source])
         }
@@ -256,7 +256,7 @@ fn install_project(
     words.extend(options.map(str::to_owned));
     recipe.call(function, words);
     if project.kind == PythonKind::Package {
-        recipe.call("refuse_compiled", [&place]);
+        recipe.call("refuse_compiled", [&box_path]);
     }
     Ok(())
 }

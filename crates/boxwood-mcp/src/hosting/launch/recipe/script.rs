@@ -15,7 +15,7 @@ const BASE: &str = include_str!("scripts/base.sh");
 const PYTHON: &str = include_str!("scripts/python.sh");
 const NODE: &str = include_str!("scripts/node.sh");
 
-/// Variables for installers. They are passed on from the server's variables.
+/// Prefixes and names of variables for installers. Of the server's own variables, an installer gets only these.
 const INSTALLER_PREFIXES: [&str; 3] = ["uv_", "pip_", "npm_config_"];
 const INSTALLER_NAMES: [&str; 8] = [
     "http_proxy",
@@ -66,21 +66,21 @@ impl Recipe {
     /// Makes a host directory visible to the installer. Its path becomes part of the key, because its code runs
     /// during the install and must not affect other directories.
     pub(crate) fn show(&mut self, part: HostDirectory) {
-        let lies_in = |inner: &HostDirectory, outer: &HostDirectory| {
+        let is_inside = |inner: &HostDirectory, outer: &HostDirectory| {
             Path::new(&inner.name).starts_with(&outer.name)
         };
-        if self.parts.iter().any(|shown| lies_in(&part, shown)) {
+        if self.parts.iter().any(|shown| is_inside(&part, shown)) {
             return;
         }
         self.key.add("part", &part.name);
         self.key.add_bytes("from", part.real.as_os_str().as_bytes());
-        self.parts.retain(|shown| !lies_in(shown, &part));
+        self.parts.retain(|shown| !is_inside(shown, &part));
         self.parts.push(part);
     }
 
     /// Makes the contents of a host path part of the key. A link to another directory is ignored, because the
     /// installer does not see its target.
-    pub(crate) fn counts(&mut self, path: &Path) {
+    pub(crate) fn add_contents(&mut self, path: &Path) {
         let path = real(path);
         let is_shown = self.parts.iter().any(|part| path.starts_with(&part.real));
         if is_shown && !self.contents.contains(&path) {

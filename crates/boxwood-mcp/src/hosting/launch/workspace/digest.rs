@@ -12,12 +12,12 @@ use crate::hosting::launch::LaunchError;
 use crate::hosting::launch::read_text::open_regular;
 use crate::hosting::launch::recipe::key::Key;
 
-const MOST_FILES: usize = 200_000;
-const MOST_BYTES: u64 = 2 * 1024 * 1024 * 1024;
-const DEEPEST: usize = 128;
+const MAX_FILES: usize = 200_000;
+const MAX_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+const MAX_DEPTH: usize = 128;
 
-/// Never part of a build.
-const PASSED_OVER: [&str; 10] = [
+/// Files and directories that are never part of a build.
+const IGNORED_NAMES: [&str; 10] = [
     ".git",
     "__pycache__",
     ".pytest_cache",
@@ -60,10 +60,10 @@ impl Digester<'_> {
             limit,
         };
         self.files += 1;
-        if self.files > MOST_FILES {
+        if self.files > MAX_FILES {
             return Err(too_much("200,000 files"));
         }
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(too_much("128 nested directories"));
         }
         let metadata = fs::symlink_metadata(path).map_err(failed)?;
@@ -78,7 +78,7 @@ impl Digester<'_> {
             let target = fs::read_link(path).map_err(failed)?;
             self.key.add_bytes("link", target.as_os_str().as_bytes());
         } else if let Some(file) = open_regular(path).map_err(failed)? {
-            let mut file = io::BufReader::new(file.take(MOST_BYTES - self.bytes));
+            let mut file = io::BufReader::new(file.take(MAX_BYTES - self.bytes));
             let mut digest = Sha256::new();
             loop {
                 let chunk = file.fill_buf().map_err(failed)?;
@@ -90,7 +90,7 @@ impl Digester<'_> {
                 self.bytes += read as u64;
                 file.consume(read);
             }
-            if self.bytes == MOST_BYTES {
+            if self.bytes == MAX_BYTES {
                 return Err(too_much("2 GiB"));
             }
             self.key.add_bytes("bytes", &digest.finalize());
@@ -100,16 +100,16 @@ impl Digester<'_> {
 }
 
 fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        let is_wanted = |name: &str| !PASSED_OVER.contains(&name);
-        if entry.file_name().to_str().is_none_or(is_wanted) {
-            found.push(entry.path());
+        let is_included = |name: &str| !IGNORED_NAMES.contains(&name);
+        if entry.file_name().to_str().is_none_or(is_included) {
+            paths.push(entry.path());
         }
     }
-    found.sort();
-    Ok(found)
+    paths.sort();
+    Ok(paths)
 }
 
 #[cfg(test)]

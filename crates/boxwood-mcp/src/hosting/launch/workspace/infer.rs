@@ -8,7 +8,7 @@ use super::paths::{option_and_path, real, unwrap_venv};
 use crate::hosting::launch::LaunchError;
 
 /// Paths that refer to the box, even if the host has them too.
-const SYSTEM: [&str; 16] = [
+const SYSTEM_PATHS: [&str; 16] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -27,9 +27,9 @@ const SYSTEM: [&str; 16] = [
     "/opt/mcp",
 ];
 /// Never a workspace themselves, but their subdirectories may be.
-const SHARED: [&str; 3] = ["/", "/tmp", "/var/tmp"];
-/// Too broad to infer.
-const BROAD: [&str; 10] = [
+const SHARED_DIRECTORIES: [&str; 3] = ["/", "/tmp", "/var/tmp"];
+/// Directories that are too broad to be inferred.
+const BROAD_DIRECTORIES: [&str; 10] = [
     "/home",
     "/var/home",
     "/root",
@@ -41,10 +41,10 @@ const BROAD: [&str; 10] = [
     "/mnt",
     "/media",
 ];
-const HOMES: [&str; 3] = ["/home", "/var/home", "/Users"];
-const MOST_DIRECTORIES: usize = 16;
-/// How many parents of a script are searched for a manifest.
-const DEEPEST: usize = 6;
+const HOME_PARENTS: [&str; 3] = ["/home", "/var/home", "/Users"];
+const MAX_DIRECTORIES: usize = 16;
+/// How many directories are searched for a manifest, upwards from a script.
+const MAX_ANCESTORS: usize = 6;
 
 pub(crate) const PYTHON_MANIFESTS: [&str; 4] = [
     "pyproject.toml",
@@ -64,7 +64,7 @@ pub(crate) fn infer<'a>(
     let Some(common) = named
         .iter()
         .cloned()
-        .reduce(|common, directory| shared(&common, &directory))
+        .reduce(|common, directory| common_parent(&common, &directory))
     else {
         return Ok(Vec::new());
     };
@@ -77,7 +77,7 @@ pub(crate) fn infer<'a>(
     if let Some(path) = named.iter().find(|path| is_broad(path)) {
         return Err(LaunchError::TooBroad { path: path.clone() });
     }
-    if named.len() > MOST_DIRECTORIES {
+    if named.len() > MAX_DIRECTORIES {
         return Err(LaunchError::TooBroad { path: common });
     }
     Ok(named)
@@ -85,7 +85,7 @@ pub(crate) fn infer<'a>(
 
 fn workspace_of(word: &str) -> Option<PathBuf> {
     let path = Path::new(word);
-    if !path.is_absolute() || !path.exists() || is_the_boxs_own(path) {
+    if !path.is_absolute() || !path.exists() || is_box_path(path) {
         return None;
     }
     let unwrapped = unwrap_venv(path);
@@ -96,13 +96,17 @@ fn workspace_of(word: &str) -> Option<PathBuf> {
         project_of(path).unwrap_or_else(|| parent.to_owned())
     };
     let directory = real(&directory);
-    (!is_the_boxs_own(&directory)).then_some(directory)
+    (!is_box_path(&directory)).then_some(directory)
 }
 
-fn is_the_boxs_own(path: &Path) -> bool {
+fn is_box_path(path: &Path) -> bool {
     let clean: PathBuf = path.components().collect();
-    SHARED.iter().any(|own| clean == Path::new(own))
-        || SYSTEM.iter().any(|own| clean.starts_with(own))
+    SHARED_DIRECTORIES
+        .iter()
+        .any(|directory| clean == Path::new(directory))
+        || SYSTEM_PATHS
+            .iter()
+            .any(|directory| clean.starts_with(directory))
 }
 
 /// The nearest parent of a script with a manifest. Without it, `node build/index.js` would lack its modules.
@@ -116,7 +120,7 @@ fn project_of(script: &Path) -> Option<PathBuf> {
 pub(crate) fn nearest(directory: &Path, manifests: &[&str]) -> Option<PathBuf> {
     directory
         .ancestors()
-        .take(DEEPEST)
+        .take(MAX_ANCESTORS)
         .take_while(|ancestor| !is_broad(ancestor) && *ancestor != Path::new("/"))
         .find(|ancestor| {
             manifests
@@ -135,16 +139,23 @@ fn manifests_for(script: &Path) -> Option<&'static [&'static str]> {
 }
 
 fn is_broad(path: &Path) -> bool {
-    let is_one = |path: &Path, of: &[&str]| of.iter().any(|one| is_at(path, Path::new(one)));
-    is_one(path, &BROAD) || path.parent().is_some_and(|parent| is_one(parent, &HOMES))
+    let is_any = |path: &Path, directories: &[&str]| {
+        directories
+            .iter()
+            .any(|directory| is_at(path, Path::new(directory)))
+    };
+    is_any(path, &BROAD_DIRECTORIES)
+        || path
+            .parent()
+            .is_some_and(|parent| is_any(parent, &HOME_PARENTS))
 }
 
-/// Also matches the canonical path, because `/home` is a link on some hosts.
-fn is_at(path: &Path, place: &Path) -> bool {
-    path == place || path == real(place)
+/// Compares with the directory and its canonical path, because `/home` is a link on some hosts.
+fn is_at(path: &Path, directory: &Path) -> bool {
+    path == directory || path == real(directory)
 }
 
-fn shared(one: &Path, other: &Path) -> PathBuf {
+fn common_parent(one: &Path, other: &Path) -> PathBuf {
     one.components()
         .zip(other.components())
         .take_while(|(one, other)| one == other)
@@ -261,9 +272,9 @@ mod tests {
             "/etc/passwd",
             "/",
         ];
-        let mut with_ours = vec![server.as_path()];
-        with_ours.extend(words.iter().map(Path::new));
-        assert_eq!(inferred(&with_ours), Some(real(tree.path()).join("a")));
+        let mut with_server = vec![server.as_path()];
+        with_server.extend(words.iter().map(Path::new));
+        assert_eq!(inferred(&with_server), Some(real(tree.path()).join("a")));
         assert_eq!(
             infer(words).expect("nothing is left"),
             [""; 0].map(PathBuf::from)
@@ -292,10 +303,10 @@ mod tests {
     fn a_linked_home_is_recognized() {
         let tree = tree(&["var/home/me/project/x"]);
         let root = real(tree.path());
-        let place = tree.path().join("home");
-        symlink(root.join("var/home"), &place).expect("it is new");
-        assert!(is_at(&root.join("var/home"), &place));
-        assert!(!is_at(&root.join("var"), &place));
+        let link = tree.path().join("home");
+        symlink(root.join("var/home"), &link).expect("it is new");
+        assert!(is_at(&root.join("var/home"), &link));
+        assert!(!is_at(&root.join("var"), &link));
     }
 
     #[test]

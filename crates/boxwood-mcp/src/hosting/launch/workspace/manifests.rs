@@ -18,9 +18,10 @@ const MANIFESTS: [&str; 8] = [
     "npm-shrinkwrap.json",
     ".npmrc",
 ];
-const LONGEST_MANIFEST: u64 = 32 * 1024 * 1024;
+const MAX_MANIFEST_BYTES: u64 = 32 * 1024 * 1024;
 /// References to siblings: the parent directory, or a uv workspace.
-const OUT: [&str; 5] = ["../", r#"".."#, "'..", "workspace = true", "workspace=true"];
+const OUTSIDE_REFERENCES: [&str; 5] =
+    ["../", r#"".."#, "'..", "workspace = true", "workspace=true"];
 
 /// Adds the manifests and all requirements files.
 pub(crate) fn add_manifests(key: &mut Key, directory: &Path) -> Result<(), LaunchError> {
@@ -31,14 +32,14 @@ pub(crate) fn add_manifests(key: &mut Key, directory: &Path) -> Result<(), Launc
 }
 
 /// Returns true if a directory or requirements file may refer to files next to it.
-pub(crate) fn leads_out(source: &Path) -> Result<bool, LaunchError> {
-    let leads_out = |text: &str| OUT.iter().any(|word| text.contains(word));
+pub(crate) fn refers_outside(source: &Path) -> Result<bool, LaunchError> {
+    let refers_outside = |text: &str| OUTSIDE_REFERENCES.iter().any(|word| text.contains(word));
     let directory = if source.is_dir() {
         source
     } else if is_list(source)
         && let Some(parent) = source.parent()
     {
-        if read(source)?.is_some_and(|text| leads_out(&text)) {
+        if read(source)?.is_some_and(|text| refers_outside(&text)) {
             return Ok(true);
         }
         parent
@@ -46,10 +47,10 @@ pub(crate) fn leads_out(source: &Path) -> Result<bool, LaunchError> {
         return Ok(false);
     };
     let manifests = manifests(directory)?;
-    Ok(manifests.iter().any(|(_, text)| leads_out(text)))
+    Ok(manifests.iter().any(|(_, text)| refers_outside(text)))
 }
 
-/// With their names.
+/// The manifests in a directory: names and contents.
 fn manifests(directory: &Path) -> Result<Vec<(String, String)>, LaunchError> {
     let mut names: Vec<String> = MANIFESTS.iter().map(|&name| name.to_owned()).collect();
     names.extend(requirement_lists(directory, ""));
@@ -67,7 +68,7 @@ fn manifests(directory: &Path) -> Result<Vec<(String, String)>, LaunchError> {
 }
 
 fn read(path: &Path) -> Result<Option<String>, LaunchError> {
-    read_text(path, LONGEST_MANIFEST).map_err(|source| LaunchError::Manifest {
+    read_text(path, MAX_MANIFEST_BYTES).map_err(|source| LaunchError::Manifest {
         path: path.to_owned(),
         source,
     })
@@ -78,19 +79,19 @@ fn is_list(path: &Path) -> bool {
 }
 
 fn requirement_lists(directory: &Path, prefix: &str) -> Vec<String> {
-    const MOST: usize = 100;
+    const MAX_LISTS: usize = 100;
     let mut names: Vec<_> = fs::read_dir(directory)
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| {
-            let is_named_so = !prefix.is_empty()
+            let has_known_name = !prefix.is_empty()
                 || name.starts_with("requirements")
                 || name.starts_with("constraints");
-            is_named_so && is_list(Path::new(name))
+            has_known_name && is_list(Path::new(name))
         })
-        .take(MOST)
+        .take(MAX_LISTS)
         .map(|name| format!("{prefix}{name}"))
         .collect();
     names.sort();

@@ -37,18 +37,18 @@ pub(crate) struct Venv {
 }
 
 impl Venv {
-    /// Recognized by name or by `pyvenv.cfg`. Links are not followed, because the interpreter is usually a link out
-    /// of the environment.
+    /// Recognizes an environment by its name or its `pyvenv.cfg`. Links are not followed, because the interpreter is
+    /// usually a link to a file outside of the environment.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         path.ancestors().find_map(|programs| {
             let name = programs.file_name()?.to_str()?;
             let root = programs.parent()?;
-            let is_named_so = root
+            let has_known_name = root
                 .file_name()
                 .and_then(|name| name.to_str())
                 .is_some_and(|name| VENV_NAMES.contains(&name));
-            let is_venv =
-                VENV_PROGRAMS.contains(&name) && (is_named_so || root.join("pyvenv.cfg").is_file());
+            let is_venv = VENV_PROGRAMS.contains(&name)
+                && (has_known_name || root.join("pyvenv.cfg").is_file());
             is_venv.then(|| Self {
                 root: root.to_owned(),
                 owner: root.parent().unwrap_or(Path::new("/")).to_owned(),
@@ -114,42 +114,44 @@ impl Mapping {
         let mut inside = as_written
             .into_iter()
             .chain(real_path.strip_prefix(&self.directory.real));
-        // Links decide what `a/..` means.
-        let climbs = |path: &Path| path.components().any(|part| part == Component::ParentDir);
-        inside.find(|inside| !climbs(inside)).map(Path::to_owned)
+        // `a/..` is not the directory that contains `a` if `a` is a link.
+        let has_parent = |path: &Path| path.components().any(|part| part == Component::ParentDir);
+        inside
+            .find(|inside| !has_parent(inside))
+            .map(Path::to_owned)
     }
 }
 
-fn joined(to: &str, inside: &str) -> String {
-    match (to, inside) {
-        (to, "") => to.to_owned(),
+fn joined(base: &str, inside: &str) -> String {
+    match (base, inside) {
+        (base, "") => base.to_owned(),
         ("", inside) => inside.to_owned(),
-        (to, inside) => format!("{to}/{inside}"),
+        (base, inside) => format!("{base}/{inside}"),
     }
 }
 
 impl PathMap {
     /// A single directory is the workspace itself. Several are subdirectories of it with their own names.
-    pub(crate) fn new(hosts: &[PathBuf]) -> Self {
+    pub(crate) fn new(paths: &[PathBuf]) -> Self {
         let mut mappings: Vec<Mapping> = Vec::new();
-        for host in hosts {
-            let own = host.file_name().and_then(|name| name.to_str());
-            let own = match hosts {
+        for path in paths {
+            let base = path.file_name().and_then(|name| name.to_str());
+            let base = match paths {
                 [_] => "",
-                _ => own.unwrap_or("directory"),
+                _ => base.unwrap_or("directory"),
             };
             let is_taken = |name: &str| mappings.iter().any(|it| it.directory.name == name);
-            let mut name = own.to_owned();
+            let mut name = base.to_owned();
             let mut number = 2;
             while is_taken(&name) {
-                name = format!("{own}-{number}");
+                name = format!("{base}-{number}");
                 number += 1;
             }
             mappings.push(Mapping {
-                given: host.components().collect(),
+                given: path.components().collect(),
                 directory: HostDirectory {
                     name,
-                    real: real(host),
+                    real: real(path),
                 },
             });
         }

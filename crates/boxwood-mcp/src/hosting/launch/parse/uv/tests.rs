@@ -12,7 +12,7 @@ fn check_tool(line: &str, from: &str, program: &str, args: &str, with: &str) {
     assert_eq!(tool.from, from);
     assert_eq!(tool.program, program);
     assert_eq!(tool.args, words(args));
-    assert_eq!(tool.how.with, words(with));
+    assert_eq!(tool.install.with, words(with));
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn index_options_are_passed_on() {
     let options =
         "--default-index https://a/simple --index corp=https://b/simple --prerelease allow";
     let tool = uvx(&words(&format!("-p 3.12 {options} t"))).expect("it is well formed");
-    assert_eq!(tool.how.python.as_deref(), Some("3.12"));
-    assert_eq!(tool.how.options, words(options));
+    assert_eq!(tool.install.python.as_deref(), Some("3.12"));
+    assert_eq!(tool.install.options, words(options));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn uv_run_supports_scripts_modules_and_programs() {
     let script = run("run --with mcp[cli] server.py --port 1");
     assert_eq!(script.target, Target::Python);
     assert_eq!(script.args, words("server.py --port 1"));
-    assert_eq!(script.how.with, words("mcp[cli]"));
+    assert_eq!(script.install.with, words("mcp[cli]"));
     let module = run("run -m package --x");
     assert_eq!(module.args, words("-m package --x"));
     let program = run("run --with mcp[cli] mcp run /p/server.py");
@@ -122,7 +122,7 @@ fn uv_run_accepts_its_directory_before_and_after_run() {
 fn version_pins_are_passed_on() {
     let tool = uvx(&words("--exclude-newer 2025-01-01 --resolution lowest t"));
     assert_eq!(
-        tool.expect("it is well formed").how.options,
+        tool.expect("it is well formed").install.options,
         words("--exclude-newer 2025-01-01 --resolution lowest")
     );
     for line in ["--offline t", "--no-build t", "--no-binary-package a t"] {
