@@ -12,17 +12,17 @@ use serde_json::value::RawValue;
 use super::message::meta;
 
 /// Keys that determine how a message is handled.
-const OF_MESSAGES: [&str; 4] = ["jsonrpc", "id", "method", "params"];
-const OF_META: [&str; 1] = ["progressToken"];
+const MESSAGE_KEYS: [&str; 4] = ["jsonrpc", "id", "method", "params"];
+const META_KEYS: [&str; 1] = ["progressToken"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AmbiguousKey {
     pub(crate) key: String,
-    pub(crate) of: &'static str,
+    pub(crate) protocol_key: &'static str,
 }
 
 pub(crate) fn in_message<'a>(mut keys: impl Iterator<Item = &'a str>) -> Option<AmbiguousKey> {
-    keys.find_map(|key| AmbiguousKey::find(key, &OF_MESSAGES))
+    keys.find_map(|key| AmbiguousKey::find(key, &MESSAGE_KEYS))
 }
 
 /// Non-objects have no keys; invalid JSON is refused elsewhere.
@@ -32,19 +32,20 @@ pub(crate) fn in_params(method: &str, params: &RawValue) -> Option<AmbiguousKey>
         "resources/read" | "resources/subscribe" | "resources/unsubscribe" => &["_meta", "uri"],
         _ => &["_meta"],
     };
-    among(params, known).or_else(|| {
+    find_in_object(params, known).or_else(|| {
         let meta = meta(params)?;
         let mut keys = meta.iter().map(|(key, _)| key);
-        keys.find_map(|key| AmbiguousKey::find(key, &OF_META))
+        keys.find_map(|key| AmbiguousKey::find(key, &META_KEYS))
     })
 }
 
 impl AmbiguousKey {
     fn find(key: &str, known: &[&'static str]) -> Option<Self> {
-        let is_like = |of: &str| key != of && folded(key).eq(folded(of));
-        let of = known.iter().copied().find(|of| is_like(of))?;
+        let is_like =
+            |protocol_key: &str| key != protocol_key && folded(key).eq(folded(protocol_key));
+        let protocol_key = known.iter().copied().find(|known| is_like(known))?;
         let key = key.to_owned();
-        Some(Self { key, of })
+        Some(Self { key, protocol_key })
     }
 }
 
@@ -59,7 +60,7 @@ fn folded(text: &str) -> impl Iterator<Item = char> {
 }
 
 /// Skips the values, which may be long.
-fn among(object: &RawValue, known: &[&'static str]) -> Option<AmbiguousKey> {
+fn find_in_object(object: &RawValue, known: &[&'static str]) -> Option<AmbiguousKey> {
     struct Keys<'a>(&'a [&'static str]);
 
     impl<'de> Visitor<'de> for Keys<'_> {

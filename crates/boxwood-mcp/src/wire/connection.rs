@@ -29,7 +29,7 @@ use crate::{OnDrop, lock};
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// Timeout for writing a message without a response.
-const TO_SEND: Duration = Duration::from_secs(30);
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
@@ -87,15 +87,15 @@ impl CallOptions {
 /// Cheap to clone. Detaches from the process when the last clone is dropped; the process keeps running.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    held: Arc<Held>,
+    inner: Arc<Inner>,
 }
 
-struct Held {
+struct Inner {
     id: u64,
     shared: Arc<ConnectionState>,
 }
 
-impl Drop for Held {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.end(&CloseReason::Detached);
     }
@@ -115,13 +115,13 @@ impl Connection {
         tokio::spawn(reader::read(Arc::clone(&wire), Arc::clone(&shared)));
         tokio::spawn(writer::write(wire, Arc::clone(&shared), lines));
         Self {
-            held: Arc::new(Held { id, shared }),
+            inner: Arc::new(Inner { id, shared }),
         }
     }
 
     /// Unique within the daemon.
     pub(crate) fn id(&self) -> u64 {
-        self.held.id
+        self.inner.id
     }
 
     /// Sends a request of the daemon. Dropping the future cancels the call.
@@ -129,11 +129,11 @@ impl Connection {
         &self,
         method: &str,
         params: Option<Box<RawValue>>,
-        how: CallOptions,
+        options: CallOptions,
     ) -> Result<Message, CallError> {
         // The id is replaced.
         let request = Message::request(raw(&0), method, params);
-        self.ask(request, how).await
+        self.request_with_timeout(request, options).await
     }
 
     /// Sends a client's request with all its fields. Returns the response with the client's id, after the
@@ -141,52 +141,56 @@ impl Connection {
     pub(crate) async fn relay(
         &self,
         request: Message,
-        how: CallOptions,
+        options: CallOptions,
     ) -> Result<Message, CallError> {
         let id = request.id().map(ToOwned::to_owned).unwrap_or_default();
-        let how = CallOptions {
-            caller: how.caller.or_else(|| Some(id.clone())),
-            ..how
+        let options = CallOptions {
+            caller: options.caller.or_else(|| Some(id.clone())),
+            ..options
         };
-        let answer = self.ask(request, how).await;
-        self.held.shared.inbound.flush().await;
-        Ok(answer?.with_id(id))
+        let response = self.request_with_timeout(request, options).await;
+        self.inner.shared.inbound.flush().await;
+        Ok(response?.with_id(id))
     }
 
-    async fn ask(&self, request: Message, how: CallOptions) -> Result<Message, CallError> {
-        let Some(after) = how.timeout else {
-            return self.call(request, how).await;
+    async fn request_with_timeout(
+        &self,
+        request: Message,
+        options: CallOptions,
+    ) -> Result<Message, CallError> {
+        let Some(after) = options.timeout else {
+            return self.call(request, options).await;
         };
         let method = request.method().unwrap_or_default().to_owned();
-        let answer = tokio::time::timeout(after, self.call(request, how)).await;
-        answer.unwrap_or(Err(CallError::TimedOut { method, after }))
+        let response = tokio::time::timeout(after, self.call(request, options)).await;
+        response.unwrap_or(Err(CallError::TimedOut { method, after }))
     }
 
-    async fn call(&self, request: Message, how: CallOptions) -> Result<Message, CallError> {
-        let shared = &self.held.shared;
+    async fn call(&self, request: Message, options: CallOptions) -> Result<Message, CallError> {
+        let shared = &self.inner.shared;
         let id = shared.next_id();
         let method: Box<str> = request.method().unwrap_or_default().into();
         let permit = request.permit();
         let (request, token) = with_internal_token(request, id)?;
         let line = request.with_id(raw(&id)).line();
         self.check_size(line.len())?;
-        let (answer, answered) = oneshot::channel();
+        let (sender, response) = oneshot::channel();
         let call = Call {
             method: method.clone(),
-            answer,
+            response: sender,
             events: Events {
-                to: how.progress,
+                to: options.progress,
                 token,
-                caller: how.caller,
+                caller: options.caller,
             },
             began: Instant::now(),
             is_written: false,
         };
         shared.pending.add(id, call)?;
-        let _in_use = (!how.is_internal).then(|| shared.usage.call());
-        // The events of a subscription name it.
-        if !how.is_internal && *method != *LISTEN {
-            lock(&shared.audience).add(&how.principal);
+        let _in_use = (!options.is_internal).then(|| shared.usage.call());
+        // Log messages may belong to any call but a subscription, because events of a subscription carry its id.
+        if !options.is_internal && *method != *LISTEN {
+            lock(&shared.audience).add(&options.principal);
         }
         let _waiting = OnDrop::new(|| {
             // The specification forbids cancelling `initialize`.
@@ -206,18 +210,18 @@ impl Connection {
             call: Some(id),
         };
         if shared.queue.put(outgoing, permit).await.is_err() {
-            return Err(shared.why_ended());
+            return Err(shared.closed_error());
         }
-        match answered.await {
-            Ok(answer) => answer,
-            Err(_) => Err(shared.why_ended()),
+        match response.await {
+            Ok(response) => response,
+            Err(_) => Err(shared.closed_error()),
         }
     }
 
     /// Sends a notification. Client cancellations are dropped, because their ids are not those of the
     /// server; dropping the call cancels it. Methods that are not notifications are dropped too.
     pub(crate) async fn notify(&self, message: Message) -> Result<(), CallError> {
-        let log = &self.held.shared.log;
+        let log = &self.inner.shared.log;
         if message.method() == Some(CANCELLED) {
             log.note("dropped a client cancellation");
             return Ok(());
@@ -226,7 +230,7 @@ impl Connection {
             log.note("dropped a request without an id");
             return Ok(());
         }
-        self.held.shared.usage.touch();
+        self.inner.shared.usage.touch();
         self.send(&message).await
     }
 
@@ -236,57 +240,57 @@ impl Connection {
     }
 
     /// Receives messages that belong to no call.
-    pub(crate) fn inbound(&self, hears: InboundFilter) -> Inbound {
-        self.held.shared.inbound.add(hears)
+    pub(crate) fn inbound(&self, filter: InboundFilter) -> Inbound {
+        self.inner.shared.inbound.add(filter)
     }
 
     /// Completes when the connection is closed. Does not keep it open.
     pub(crate) fn ended(&self) -> impl Future<Output = CloseReason> + Send + 'static {
-        let mut ended = self.held.shared.ended.subscribe();
+        let mut ended = self.inner.shared.ended.subscribe();
         async move {
             match ended.wait_for(Option::is_some).await {
-                Ok(why) => why.clone().unwrap_or(CloseReason::Detached),
+                Ok(reason) => reason.clone().unwrap_or(CloseReason::Detached),
                 Err(_) => CloseReason::Detached,
             }
         }
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        self.held.shared.ended.borrow().is_some()
+        self.inner.shared.ended.borrow().is_some()
     }
 
     /// Time since the last message of the server.
     pub(crate) fn since_last_message(&self) -> Duration {
-        self.held.shared.since_last_message()
+        self.inner.shared.since_last_message()
     }
 
     /// Returns true if a client waits for a response.
     pub(crate) fn is_busy(&self) -> bool {
-        self.held.shared.usage.is_busy()
+        self.inner.shared.usage.is_busy()
     }
 
     /// Time since the last use by a client.
     pub(crate) fn idle_for(&self) -> Duration {
-        self.held.shared.usage.idle_for()
+        self.inner.shared.usage.idle_for()
     }
 
     /// Set while a client has a stream open.
     pub(crate) fn set_listening(&self, is_listening: bool) {
-        self.held.shared.usage.set_listening(is_listening);
+        self.inner.shared.usage.set_listening(is_listening);
     }
 
     /// Time since the last use by a client or the last open stream.
     pub(crate) fn unused_for(&self) -> Duration {
-        self.held.shared.usage.unused_for()
+        self.inner.shared.usage.unused_for()
     }
 
     /// Detaches from the process, which keeps running.
     pub(crate) fn close(&self) {
-        self.held.shared.end(&CloseReason::Detached);
+        self.inner.shared.end(&CloseReason::Detached);
     }
 
     async fn send(&self, message: &Message) -> Result<(), CallError> {
-        let shared = &self.held.shared;
+        let shared = &self.inner.shared;
         let line = message.line();
         self.check_size(line.len())?;
         let outgoing = Outgoing {
@@ -295,16 +299,16 @@ impl Connection {
             id: message.id().map(|id| id.get().into()),
             call: None,
         };
-        let putting = shared.queue.put(outgoing, message.permit());
-        match tokio::time::timeout(TO_SEND, putting).await {
+        let queueing = shared.queue.put(outgoing, message.permit());
+        match tokio::time::timeout(SEND_TIMEOUT, queueing).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(shared.why_ended()),
+            Ok(Err(_)) => Err(shared.closed_error()),
             Err(_) => Err(CallError::Stuck),
         }
     }
 
     fn check_size(&self, bytes: usize) -> Result<(), CallError> {
-        let limit = self.held.shared.limits.line;
+        let limit = self.inner.shared.limits.line;
         if bytes > limit {
             return Err(CallError::TooLarge { bytes, limit });
         }

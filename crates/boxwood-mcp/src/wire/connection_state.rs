@@ -24,11 +24,11 @@ use super::write_queue::{Outgoing, WriteQueue};
 use crate::lock;
 use crate::protocol_versions::SUBSCRIPTION;
 
-/// Upper bound of the first id. All ids stay exact in JSON parsers with limited precision.
-const FIRST_IDS: u64 = (1 << 46) - 1;
+/// Upper bound of the first id. It is small enough that JSON parsers with limited precision read all ids exactly.
+const MAX_FIRST_ID: u64 = (1 << 46) - 1;
 
 /// Maximum size of a progress or subscription event.
-const LARGEST_EVENT: usize = 1 << 20;
+const MAX_EVENT_BYTES: usize = 1 << 20;
 
 pub(crate) const PROGRESS: &str = "notifications/progress";
 pub(crate) const CANCELLED: &str = "notifications/cancelled";
@@ -74,27 +74,27 @@ impl ConnectionState {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The first reason is kept.
-    pub(crate) fn end(&self, why: &CloseReason) {
+    /// Closes the connection. The first reason is kept.
+    pub(crate) fn end(&self, reason: &CloseReason) {
         let is_first = self.ended.send_if_modified(|ended| {
             let is_first = ended.is_none();
             if is_first {
-                *ended = Some(why.clone());
+                *ended = Some(reason.clone());
             }
             is_first
         });
         if is_first {
-            self.log.note(&why.to_string());
-            self.pending.end(why);
+            self.log.note(&reason.to_string());
+            self.pending.end(reason);
             self.inbound.end();
         }
         self.queue.close();
         self.stop.cancel();
     }
 
-    pub(crate) fn why_ended(&self) -> CallError {
-        let why = self.ended.borrow().clone();
-        CallError::Closed(why.unwrap_or(CloseReason::Detached))
+    pub(crate) fn closed_error(&self) -> CallError {
+        let reason = self.ended.borrow().clone();
+        CallError::Closed(reason.unwrap_or(CloseReason::Detached))
     }
 
     pub(crate) fn since_last_message(&self) -> Duration {
@@ -113,7 +113,7 @@ impl ConnectionState {
     /// Returns true if the oversized line belongs to one call, which may have ended.
     pub(crate) fn on_oversized_line(&self, oversized: &OversizedLine) -> bool {
         let limit = self.limits.line;
-        let Some(id) = oversized.answers() else {
+        let Some(id) = oversized.request_id() else {
             return false;
         };
         let Some(call) = self.pending.take(id) else {
@@ -124,9 +124,9 @@ impl ConnectionState {
             }
             return is_late;
         };
-        let why = format!("response to {} exceeds {limit} bytes", call.method);
-        self.log.note(&why);
-        let _ = call.answer.send(Err(CallError::AnswerTooLong { limit }));
+        let note = format!("response to {} exceeds {limit} bytes", call.method);
+        self.log.note(&note);
+        let _ = call.response.send(Err(CallError::AnswerTooLong { limit }));
         true
     }
 
@@ -136,19 +136,19 @@ impl ConnectionState {
             self.log.unmatched_response(id);
             return;
         };
-        let how = match message.error_parts() {
+        let outcome = match message.error_parts() {
             Some((code, _)) => format!("error {code}"),
             None if message.error().is_some() => "error".to_owned(),
             None => "result".to_owned(),
         };
         let after = call.began.elapsed();
         self.log
-            .answered(&call.method, id, &how, after, message.size());
+            .response(&call.method, id, &outcome, after, message.size());
         let message = match &call.events.caller {
             Some(caller) if *call.method == *LISTEN => with_subscription(message, caller),
             _ => message,
         };
-        let _ = call.answer.send(Ok(message));
+        let _ = call.response.send(Ok(message));
     }
 
     fn on_request(&self, message: Message) {
@@ -156,24 +156,24 @@ impl ConnectionState {
         else {
             return;
         };
-        self.log.heard(method, Some(id.get()), message.size());
+        self.log.received(method, Some(id.get()), message.size());
         if method == "ping" {
             let empty = Object::default().raw();
-            self.say(&Message::result(id, empty), "answer to ping");
+            self.queue_message(&Message::result(id, empty), "answer to ping");
             return;
         }
-        let unsupported = format!("client does not support `{}`", short(method));
+        let unsupported = format!("client does not support `{}`", shortened(method));
         let (code, text) = match self.inbound.push(message, Audience::None) {
             Pushed::Queued => return,
             Pushed::NoReceiver => (-32601, unsupported.as_str()),
             Pushed::Dropped => (-32603, "client did not accept the request"),
         };
-        self.say(&Message::failure(Some(id), code, text, None), "refusal");
+        self.queue_message(&Message::failure(Some(id), code, text, None), "refusal");
     }
 
     fn on_notification(&self, message: Message) {
         let method = message.method().unwrap_or_default();
-        self.log.heard(method, None, message.size());
+        self.log.received(method, None, message.size());
         if method == PROGRESS {
             if self.on_progress(message).is_none() {
                 self.log.note("progress for an unknown request");
@@ -197,7 +197,7 @@ impl ConnectionState {
         let events = self.pending.events(id)?;
         if let (Some(to), Some(token)) = (events.to, events.token) {
             params.set("progressToken", token);
-            self.hand_over(&to, message.with_params(Some(params.raw())));
+            self.forward_event(&to, message.with_params(Some(params.raw())));
         }
         Some(())
     }
@@ -206,12 +206,12 @@ impl ConnectionState {
         let params = message.params().map(|raw| Object::parse(raw.get()));
         if let (Some(to), Some(caller), Some(Ok(params))) = (events.to, events.caller, params) {
             let params = params.with_meta(SUBSCRIPTION, caller);
-            self.hand_over(&to, message.with_params(Some(params.raw())));
+            self.forward_event(&to, message.with_params(Some(params.raw())));
         }
     }
 
-    fn hand_over(&self, to: &mpsc::Sender<Message>, message: Message) {
-        if message.size() > LARGEST_EVENT {
+    fn forward_event(&self, to: &mpsc::Sender<Message>, message: Message) {
+        if message.size() > MAX_EVENT_BYTES {
             self.log.note("dropped an oversized event");
             return;
         }
@@ -222,11 +222,11 @@ impl ConnectionState {
     }
 
     pub(crate) fn cancel(&self, id: u64) {
-        self.say(&cancellation(raw(&id)), CANCELLED);
+        self.queue_message(&cancellation(raw(&id)), CANCELLED);
     }
 
     /// Drops the message if the queue is full.
-    pub(crate) fn say(&self, message: &Message, what: &str) {
+    pub(crate) fn queue_message(&self, message: &Message, what: &str) {
         let outgoing = Outgoing {
             line: message.line(),
             what: what.into(),
@@ -245,13 +245,13 @@ pub(crate) fn cancellation(id: Box<RawValue>) -> Message {
     Message::notification(CANCELLED, Some(params.raw()))
 }
 
-/// A server may outlive a connection and respond to its calls, so ids must not repeat. A random start is
-/// used because clocks may be set back.
+/// A random first id. The server may outlive the connection and respond to its calls on the next one, so ids
+/// must not repeat. The time is not used, because clocks may be set back.
 fn first_id() -> u64 {
-    RandomState::new().hash_one(()) & FIRST_IDS
+    RandomState::new().hash_one(()) & MAX_FIRST_ID
 }
 
-/// Parses one of our ids. Some servers return numbers as strings.
+/// Parses an id that this connection has assigned. Some servers return numbers as strings.
 fn own_id(raw: &str) -> Option<u64> {
     let digits = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"'));
     digits.unwrap_or(raw).parse().ok()
@@ -271,7 +271,7 @@ fn with_subscription(message: Message, caller: &RawValue) -> Message {
     message.with_result(result)
 }
 
-fn short(text: &str) -> String {
+fn shortened(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
@@ -281,16 +281,12 @@ mod tests {
 
     #[test]
     fn the_request_ids_of_two_connections_do_not_overlap() {
-        const MOST_CALLS: u64 = 1 << 20;
+        const MAX_CALLS: u64 = 1 << 20;
         let first: Vec<_> = (0..4).map(|_| first_id()).collect();
-        for (at, one) in first.iter().enumerate() {
-            assert!(*one < 1 << 46);
-            let others = first[..at].iter();
-            assert!(
-                others
-                    .clone()
-                    .all(|other| one.abs_diff(*other) > MOST_CALLS)
-            );
+        for (index, id) in first.iter().enumerate() {
+            assert!(*id < 1 << 46);
+            let others = first[..index].iter();
+            assert!(others.clone().all(|other| id.abs_diff(*other) > MAX_CALLS));
         }
     }
 }

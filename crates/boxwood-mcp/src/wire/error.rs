@@ -7,7 +7,7 @@ use crate::hosting::ProcessExit;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CloseReason {
-    #[error("the server exited{}", in_words(.0))]
+    #[error("the server exited{}", exit_details(.0))]
     Exited(ProcessExit),
     #[error("the server closed its output, or another client attached to it")]
     OutputClosed,
@@ -41,11 +41,11 @@ pub(crate) enum CallError {
     Stuck,
 }
 
-fn in_words(gone: &ProcessExit) -> String {
-    match (gone.exit_code, &gone.why) {
-        (Some(code), Some(why)) => format!(" with exit code {code} ({why})"),
+fn exit_details(exit: &ProcessExit) -> String {
+    match (exit.exit_code, &exit.why) {
+        (Some(code), Some(reason)) => format!(" with exit code {code} ({reason})"),
         (Some(code), None) => format!(" with exit code {code}"),
-        (None, Some(why)) => format!(" ({why})"),
+        (None, Some(reason)) => format!(" ({reason})"),
         (None, None) => String::new(),
     }
 }

@@ -10,10 +10,10 @@ pub(crate) enum Frame {
     OversizedLine(OversizedLine),
 }
 
-/// Holds at most one line; of a longer one only the start and the end.
+/// Buffers at most one line. Of a line beyond the limit, only the start and the end are kept.
 pub(crate) struct Lines {
     limit: usize,
-    held: BytesMut,
+    partial: BytesMut,
     oversized: Option<OversizedLine>,
 }
 
@@ -21,7 +21,7 @@ impl Lines {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
-            held: BytesMut::new(),
+            partial: BytesMut::new(),
             oversized: None,
         }
     }
@@ -51,10 +51,10 @@ impl Lines {
     fn keep(&mut self, part: &[u8]) {
         if let Some(oversized) = &mut self.oversized {
             oversized.add(part);
-        } else if self.held.len() + part.len() > self.limit {
-            self.oversized = Some(self.give_up(part));
+        } else if self.partial.len() + part.len() > self.limit {
+            self.oversized = Some(self.start_oversized(part));
         } else {
-            self.held.extend_from_slice(part);
+            self.partial.extend_from_slice(part);
         }
     }
 
@@ -64,34 +64,36 @@ impl Lines {
                 oversized.add(&rest);
                 Some(oversized)
             }
-            None if self.held.len() + rest.len() > self.limit => Some(self.give_up(&rest)),
+            None if self.partial.len() + rest.len() > self.limit => {
+                Some(self.start_oversized(&rest))
+            }
             None => None,
         };
         if let Some(oversized) = oversized {
             return Some(Frame::OversizedLine(oversized));
         }
         // A line within one chunk is not copied.
-        let line = if self.held.is_empty() {
+        let line = if self.partial.is_empty() {
             rest
         } else {
-            self.held.extend_from_slice(&rest);
-            std::mem::take(&mut self.held).freeze()
+            self.partial.extend_from_slice(&rest);
+            std::mem::take(&mut self.partial).freeze()
         };
-        let kept = line.trim_ascii();
-        (!kept.is_empty()).then(|| Frame::Line(line.slice_ref(kept)))
+        let trimmed = line.trim_ascii();
+        (!trimmed.is_empty()).then(|| Frame::Line(line.slice_ref(trimmed)))
     }
 
-    fn give_up(&mut self, part: &[u8]) -> OversizedLine {
+    fn start_oversized(&mut self, part: &[u8]) -> OversizedLine {
         let mut oversized = OversizedLine::default();
-        oversized.add(&self.held);
+        oversized.add(&self.partial);
         oversized.add(part);
-        self.held = BytesMut::new();
+        self.partial = BytesMut::new();
         oversized
     }
 }
 
 /// Start and end of an oversized line. Enough for `jsonrpc` and `id` before or after a result.
-const KEPT: usize = 512;
+const KEPT_BYTES: usize = 512;
 
 #[derive(Debug, Default)]
 pub(crate) struct OversizedLine {
@@ -103,15 +105,17 @@ pub(crate) struct OversizedLine {
 impl OversizedLine {
     pub(crate) fn add(&mut self, part: &[u8]) {
         self.bytes += part.len();
-        let room = KEPT - self.head.len();
+        let room = KEPT_BYTES - self.head.len();
         self.head.extend_from_slice(&part[..part.len().min(room)]);
-        let last = &part[part.len().saturating_sub(KEPT)..];
+        let last = &part[part.len().saturating_sub(KEPT_BYTES)..];
         self.tail.extend_from_slice(last);
-        self.tail.drain(..self.tail.len().saturating_sub(KEPT));
+        self.tail
+            .drain(..self.tail.len().saturating_sub(KEPT_BYTES));
     }
 
-    /// The request id that the line responds to. A wrong id only fails a call of the same server.
-    pub(crate) fn answers(&self) -> Option<u64> {
+    /// The id of the request that the line responds to, as far as it can be recognized. A server that sends a wrong
+    /// id can only make its own calls fail.
+    pub(crate) fn request_id(&self) -> Option<u64> {
         if !self.head.starts_with(b"{") {
             return None;
         }

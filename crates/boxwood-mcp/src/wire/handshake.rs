@@ -15,14 +15,14 @@ use crate::protocol_versions::{
 };
 
 /// Maximum size of the result, which is kept.
-const LARGEST: usize = 1 << 20;
+const MAX_RESULT_BYTES: usize = 1 << 20;
 
 /// Maximum size of the server info that is shown. It may contain icons.
-const LONGEST_INFO: usize = 16 << 10;
-const LONGEST_INFO_FIELD: usize = 1 << 10;
+const MAX_INFO_BYTES: usize = 16 << 10;
+const MAX_INFO_FIELD_BYTES: usize = 1 << 10;
 
 /// Maximum size of an error message. It is shortened further after secrets are redacted.
-const LONGEST_WORDS: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 
 const UNSUPPORTED_VERSION: i64 = -32022;
 const METHOD_NOT_FOUND: i64 = -32601;
@@ -34,7 +34,7 @@ const INVALID_REQUEST: i64 = -32600;
 pub(crate) enum Protocol {
     /// Starts with `initialize`.
     Legacy,
-    /// Without a session.
+    /// Starts with `server/discover`, and has no session.
     Modern,
 }
 
@@ -67,14 +67,14 @@ impl Handshake {
     /// The server info. If it is too long, only names and version.
     pub(crate) fn short_info(&self) -> Option<Box<RawValue>> {
         let info = self.server_info.as_ref()?;
-        if info.get().len() <= LONGEST_INFO {
+        if info.get().len() <= MAX_INFO_BYTES {
             return Some(info.clone());
         }
         let fields = Object::parse(info.get()).ok()?;
         let mut short = Object::default();
         for key in ["name", "title", "version"] {
             let field = fields.get(key);
-            let field = field.filter(|field| field.get().len() <= LONGEST_INFO_FIELD);
+            let field = field.filter(|field| field.get().len() <= MAX_INFO_FIELD_BYTES);
             if let Some(field) = field {
                 short.set(key, field.to_owned());
             }
@@ -134,7 +134,7 @@ pub(crate) struct ClientIdentity {
 }
 
 impl ClientIdentity {
-    /// Without capabilities, so that the server sends no requests.
+    /// The daemon itself, without capabilities, so that the server sends no requests.
     pub(crate) fn boxwood() -> Self {
         let client = [
             ("name", raw("boxwood")),
@@ -191,16 +191,16 @@ pub(crate) enum HandshakeError {
 pub(crate) async fn handshake(
     connection: &Connection,
     client: &ClientIdentity,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<Handshake, HandshakeError> {
-    let deadline = Instant::now() + within;
+    let deadline = Instant::now() + timeout;
     let params = Some(client.params.clone());
-    let asked = connection.request("initialize", params, CallOptions::internal(within));
-    let answer = asked.await.map_err(HandshakeError::Call)?;
-    let Some((code, _)) = answer.error_parts() else {
-        return welcome(connection, &answer).await;
+    let request = connection.request("initialize", params, CallOptions::internal(timeout));
+    let response = request.await.map_err(HandshakeError::Call)?;
+    let Some((code, _)) = response.error_parts() else {
+        return complete_legacy(connection, &response).await;
     };
-    let refused = refusal("initialize", &answer);
+    let refused = refusal("initialize", &response);
     let may_be_modern = [
         UNSUPPORTED_VERSION,
         METHOD_NOT_FOUND,
@@ -210,11 +210,11 @@ pub(crate) async fn handshake(
     if !may_be_modern.contains(&code) {
         return Err(refused);
     }
-    let left = deadline.saturating_duration_since(Instant::now());
-    match discover(connection, client, left).await {
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    match discover(connection, client, remaining).await {
         // The server supports neither; the first error is more useful.
         Err(HandshakeError::Refused { .. }) => Err(refused),
-        greeted => greeted,
+        result => result,
     }
 }
 
@@ -222,14 +222,14 @@ pub(crate) async fn handshake(
 pub(crate) async fn discover(
     connection: &Connection,
     client: &ClientIdentity,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<Handshake, HandshakeError> {
     const METHOD: &str = "server/discover";
     let params = Some(client.stateless());
-    let asked = connection.request(METHOD, params, CallOptions::internal(within));
-    let answer = asked.await.map_err(HandshakeError::Call)?;
-    let Some(result) = answer.outcome() else {
-        return Err(refusal(METHOD, &answer));
+    let request = connection.request(METHOD, params, CallOptions::internal(timeout));
+    let response = request.await.map_err(HandshakeError::Call)?;
+    let Some(result) = response.outcome() else {
+        return Err(refusal(METHOD, &response));
     };
     check_size(METHOD, result)?;
     Handshake::modern(result).ok_or(HandshakeError::Unreadable {
@@ -242,7 +242,7 @@ pub(crate) async fn discover(
 pub(crate) async fn ping(
     connection: &Connection,
     protocol: Protocol,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<(), CallError> {
     let (method, params) = match protocol {
         Protocol::Legacy => ("ping", None),
@@ -251,13 +251,16 @@ pub(crate) async fn ping(
             Some(ClientIdentity::boxwood().stateless()),
         ),
     };
-    let asked = connection.request(method, params, CallOptions::internal(within));
-    asked.await.map(drop)
+    let request = connection.request(method, params, CallOptions::internal(timeout));
+    request.await.map(drop)
 }
 
-async fn welcome(connection: &Connection, answer: &Message) -> Result<Handshake, HandshakeError> {
-    let Some(result) = answer.outcome() else {
-        return Err(refusal("initialize", answer));
+async fn complete_legacy(
+    connection: &Connection,
+    response: &Message,
+) -> Result<Handshake, HandshakeError> {
+    let Some(result) = response.outcome() else {
+        return Err(refusal("initialize", response));
     };
     check_size("initialize", result)?;
     let handshake = Handshake::legacy(result).ok_or(HandshakeError::Unreadable {
@@ -265,22 +268,22 @@ async fn welcome(connection: &Connection, answer: &Message) -> Result<Handshake,
         what: "no `protocolVersion` in the result",
     })?;
     let initialized = Message::notification("notifications/initialized", None);
-    let said = connection.notify(initialized).await;
-    said.map_err(HandshakeError::Call)?;
+    let sent = connection.notify(initialized).await;
+    sent.map_err(HandshakeError::Call)?;
     Ok(handshake)
 }
 
 fn check_size(method: &'static str, result: &RawValue) -> Result<(), HandshakeError> {
-    if result.get().len() > LARGEST {
+    if result.get().len() > MAX_RESULT_BYTES {
         let what = "longer than 1 MiB";
         return Err(HandshakeError::Unreadable { method, what });
     }
     Ok(())
 }
 
-fn refusal(method: &'static str, answer: &Message) -> HandshakeError {
-    let (code, mut message) = answer.error_parts().unwrap_or_default();
-    message.truncate(message.floor_char_boundary(LONGEST_WORDS));
+fn refusal(method: &'static str, response: &Message) -> HandshakeError {
+    let (code, mut message) = response.error_parts().unwrap_or_default();
+    message.truncate(message.floor_char_boundary(MAX_ERROR_BYTES));
     HandshakeError::Refused {
         method,
         code,

@@ -14,15 +14,15 @@ use super::audience::Audience;
 use super::message::{Kind, Message};
 use crate::lock;
 
-const QUEUE: usize = 256;
+const MAX_QUEUED: usize = 256;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InboundFilter {
     Notifications,
-    /// Notifications for clients, who get them before the response of their call.
+    /// Notifications that are forwarded to clients. The response of a call waits until earlier ones were forwarded.
     Forwarded,
-    /// The same, and requests of the server, which the receiver must answer.
+    /// Forwarded notifications, and requests of the server, which the receiver must respond to.
     All,
 }
 
@@ -37,14 +37,14 @@ pub(crate) enum InboundEvent {
 /// A receiver. Dropping it unsubscribes.
 pub(crate) struct Inbound {
     queue: mpsc::Receiver<Item>,
-    missed: Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
     /// The audience of the last message.
     pub(crate) audience: Audience,
 }
 
 enum Item {
     Message(Arc<Queued>),
-    /// Dropped when everything before it was handled.
+    /// The receiver drops it after it has handled all earlier messages.
     Flush {
         _done: mpsc::Sender<()>,
     },
@@ -60,9 +60,9 @@ impl Inbound {
     /// Cancel safe.
     pub(crate) async fn next(&mut self) -> InboundEvent {
         loop {
-            let missed = self.missed.swap(0, Ordering::Relaxed);
-            if missed > 0 {
-                return InboundEvent::Lagged(missed);
+            let dropped = self.dropped.swap(0, Ordering::Relaxed);
+            if dropped > 0 {
+                return InboundEvent::Lagged(dropped);
             }
             match self.queue.recv().await {
                 Some(Item::Message(queued)) => {
@@ -81,24 +81,24 @@ pub(crate) struct Receivers {
     list: Mutex<Option<Vec<Receiver>>>,
     /// One permit per byte.
     room: Arc<Semaphore>,
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
 struct Receiver {
     filter: InboundFilter,
     queue: mpsc::Sender<Item>,
-    missed: Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
 }
 
 impl Receiver {
-    fn wants(&self, message: &Message) -> bool {
+    fn accepts(&self, message: &Message) -> bool {
         !self.queue.is_closed()
             && (self.filter == InboundFilter::All || message.kind() == Kind::Notification)
     }
 
     fn send(&self, queued: Option<Arc<Queued>>) -> bool {
         let sent = queued.is_some_and(|it| self.queue.try_send(Item::Message(it)).is_ok());
-        self.missed.fetch_add(u64::from(!sent), Ordering::Relaxed);
+        self.dropped.fetch_add(u64::from(!sent), Ordering::Relaxed);
         sent
     }
 }
@@ -111,32 +111,30 @@ pub(crate) enum Pushed {
 }
 
 impl Receivers {
-    pub(crate) fn new(most_bytes: usize) -> Self {
-        let most_bytes = most_bytes
-            .min(Semaphore::MAX_PERMITS)
-            .min(u32::MAX as usize);
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        let max_bytes = max_bytes.min(Semaphore::MAX_PERMITS).min(u32::MAX as usize);
         Self {
             list: Mutex::new(Some(Vec::new())),
-            room: Arc::new(Semaphore::new(most_bytes)),
-            most_bytes,
+            room: Arc::new(Semaphore::new(max_bytes)),
+            max_bytes,
         }
     }
 
     /// Receives messages from now on.
     pub(crate) fn add(&self, filter: InboundFilter) -> Inbound {
-        let (sender, queue) = mpsc::channel(QUEUE);
-        let missed = Arc::<AtomicU64>::default();
+        let (sender, queue) = mpsc::channel(MAX_QUEUED);
+        let dropped = Arc::<AtomicU64>::default();
         if let Some(receivers) = &mut *lock(&self.list) {
             receivers.retain(|receiver| !receiver.queue.is_closed());
             receivers.push(Receiver {
                 filter,
                 queue: sender,
-                missed: Arc::clone(&missed),
+                dropped: Arc::clone(&dropped),
             });
         }
         Inbound {
             queue,
-            missed,
+            dropped,
             audience: Audience::default(),
         }
     }
@@ -144,11 +142,11 @@ impl Receivers {
     pub(crate) fn push(&self, message: Message, audience: Audience) -> Pushed {
         let list = lock(&self.list);
         let receivers = list.iter().flatten();
-        let receivers: Vec<_> = receivers.filter(|it| it.wants(&message)).collect();
+        let receivers: Vec<_> = receivers.filter(|it| it.accepts(&message)).collect();
         if receivers.is_empty() {
             return Pushed::NoReceiver;
         }
-        let bytes = u32::try_from(message.size().min(self.most_bytes)).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(message.size().min(self.max_bytes)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
         let queued = room.ok().map(|room| {
             Arc::new(Queued {

@@ -12,7 +12,7 @@ use super::ambiguous_keys::{self, AmbiguousKey};
 use super::object::{BadObject, Object, raw, text};
 
 /// Maximum length of ids and methods.
-const LONGEST_NAME: usize = 1024;
+const MAX_NAME_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -31,15 +31,15 @@ pub(crate) enum BadMessage {
     Batch,
     #[error("`jsonrpc` must be \"2.0\"")]
     Version,
-    #[error("`id` must be a string or a number of at most {LONGEST_NAME} bytes")]
+    #[error("`id` must be a string or a number of at most {MAX_NAME_BYTES} bytes")]
     Id,
-    #[error("`method` must be a string of at most {LONGEST_NAME} bytes")]
+    #[error("`method` must be a string of at most {MAX_NAME_BYTES} bytes")]
     Method,
     #[error("`params` must be an object or an array")]
     Params,
     #[error("the message is not a request, notification or response")]
     Shape,
-    #[error("ambiguous key `{}`: some servers read it as `{}`", cut(&.0.key), .0.of)]
+    #[error("ambiguous key `{}`: some servers read it as `{}`", cut(&.0.key), .0.protocol_key)]
     AmbiguousKey(AmbiguousKey),
 }
 
@@ -75,13 +75,13 @@ impl Message {
     /// Refuses messages of clients with keys that a server could read differently from the tool filter.
     pub(crate) fn of_client(self) -> Result<Self, BadMessage> {
         let keys = self.fields.iter().map(|(key, _)| key);
-        let found = ambiguous_keys::in_message(keys).or_else(|| {
+        let ambiguous = ambiguous_keys::in_message(keys).or_else(|| {
             let method = self.method().unwrap_or_default();
             ambiguous_keys::in_params(method, self.params()?)
         });
-        match found {
+        match ambiguous {
             None => Ok(self),
-            Some(found) => Err(BadMessage::AmbiguousKey(found)),
+            Some(ambiguous) => Err(BadMessage::AmbiguousKey(ambiguous)),
         }
     }
 
@@ -95,14 +95,14 @@ impl Message {
         }
         let has_id = id.is_some_and(|id| id != "null");
         let Some(method) = fields.get("method") else {
-            let is_answer = (has_id && fields.get("result").is_some()) || has_error(&fields);
-            return if is_answer {
+            let is_response = (has_id && fields.get("result").is_some()) || has_error(&fields);
+            return if is_response {
                 Ok(Self::new(fields, Kind::Response, None))
             } else {
                 Err(BadMessage::Shape)
             };
         };
-        let method = text(method).filter(|method| method.len() <= LONGEST_NAME);
+        let method = text(method).filter(|method| method.len() <= MAX_NAME_BYTES);
         let method = method.ok_or(BadMessage::Method)?;
         let params = fields.get("params").map_or("{}", RawValue::get);
         if !params.starts_with(['{', '[']) {
@@ -125,7 +125,7 @@ impl Message {
         }
     }
 
-    /// Copies of the message keep the permit.
+    /// Attaches the permit of the request body. Copies of the message keep it.
     pub(crate) fn counted(self, permit: Option<&BodyPermit>) -> Self {
         Self {
             permit: permit.cloned(),
@@ -259,8 +259,8 @@ impl Message {
         self.fields.size()
     }
 
-    fn written(&self, spare: usize) -> Vec<u8> {
-        let mut written = Vec::with_capacity(self.size() + spare);
+    fn written(&self, extra_capacity: usize) -> Vec<u8> {
+        let mut written = Vec::with_capacity(self.size() + extra_capacity);
         // Writing raw text into memory cannot fail.
         if serde_json::to_writer(&mut written, &self.fields).is_err() {
             written.clear();
@@ -280,13 +280,13 @@ pub(crate) fn is_notification(method: &str) -> bool {
 }
 
 /// `_meta` of params or of a result, if it is an object.
-pub(crate) fn meta(of: &RawValue) -> Option<Object> {
+pub(crate) fn meta(value: &RawValue) -> Option<Object> {
     #[derive(Deserialize)]
     struct Meta<'a> {
         #[serde(borrow, rename = "_meta")]
         meta: Option<&'a RawValue>,
     }
-    let Meta { meta } = serde_json::from_str(of.get()).ok()?;
+    let Meta { meta } = serde_json::from_str(value.get()).ok()?;
     Object::parse(meta?.get()).ok()
 }
 
@@ -301,7 +301,7 @@ fn has_error(fields: &Object) -> bool {
 
 fn is_id(id: &str) -> bool {
     let is_number = |first: char| first == '-' || first.is_ascii_digit();
-    id.len() <= LONGEST_NAME && id.starts_with(|first| first == '"' || is_number(first))
+    id.len() <= MAX_NAME_BYTES && id.starts_with(|first| first == '"' || is_number(first))
 }
 
 /// Memory accounting of a request body. Passed in the request's extensions and released with the last copy

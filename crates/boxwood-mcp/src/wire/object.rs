@@ -21,8 +21,8 @@ pub(crate) enum BadObject {
     DuplicateKey(String),
 }
 
-/// Fields take much more memory than their text.
-const MOST_FIELDS: usize = 4096;
+/// The number of fields is limited, because a field takes much more memory than its text.
+const MAX_FIELDS: usize = 4096;
 
 #[derive(Clone, Default)]
 pub(crate) struct Object {
@@ -69,7 +69,7 @@ impl Object {
     /// Replaces the value, or appends it.
     pub(crate) fn set(&mut self, key: &str, value: Box<RawValue>) {
         match self.fields.iter_mut().find(|(name, _)| **name == *key) {
-            Some((_, place)) => *place = value,
+            Some((_, existing)) => *existing = value,
             None => self.fields.push((key.into(), value)),
         }
     }
@@ -148,9 +148,9 @@ impl<'de> Deserialize<'de> for Parsed {
                 let mut parsed = Parsed::default();
                 let mut seen = std::collections::HashSet::new();
                 while let Some(key) = map.next_key::<Box<str>>()? {
-                    if parsed.object.fields.len() == MOST_FIELDS {
-                        let most = format_args!("an object of more than {MOST_FIELDS} fields");
-                        return Err(A::Error::custom(most));
+                    if parsed.object.fields.len() == MAX_FIELDS {
+                        let message = format_args!("an object of more than {MAX_FIELDS} fields");
+                        return Err(A::Error::custom(message));
                     }
                     if !seen.insert(key.clone()) {
                         let shown = || key.chars().take(80).collect();

@@ -11,11 +11,11 @@ use super::error::{CallError, CloseReason};
 use super::message::Message;
 use crate::lock;
 
-pub(crate) type Answered = oneshot::Sender<Result<Message, CallError>>;
+pub(crate) type ResponseSender = oneshot::Sender<Result<Message, CallError>>;
 
 pub(crate) struct Call {
     pub(crate) method: Box<str>,
-    pub(crate) answer: Answered,
+    pub(crate) response: ResponseSender,
     pub(crate) events: Events,
     pub(crate) began: Instant,
     /// Only written requests are cancelled.
@@ -31,7 +31,7 @@ pub(crate) struct Events {
 }
 
 pub(crate) struct Pending {
-    most: usize,
+    max_calls: usize,
     state: Mutex<State>,
 }
 
@@ -42,9 +42,9 @@ struct State {
 }
 
 impl Pending {
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(max_calls: usize) -> Self {
         Self {
-            most,
+            max_calls,
             state: Mutex::default(),
         }
     }
@@ -54,8 +54,10 @@ impl Pending {
         if let Some(ended) = &state.ended {
             return Err(CallError::Closed(ended.clone()));
         }
-        if state.calls.len() >= self.most {
-            return Err(CallError::Busy { most: self.most });
+        if state.calls.len() >= self.max_calls {
+            return Err(CallError::Busy {
+                most: self.max_calls,
+            });
         }
         state.calls.insert(id, call);
         Ok(())
@@ -80,15 +82,15 @@ impl Pending {
     }
 
     /// Fails all calls and refuses new ones.
-    pub(crate) fn end(&self, ended: &CloseReason) {
+    pub(crate) fn end(&self, reason: &CloseReason) {
         let calls = {
             let mut state = lock(&self.state);
-            state.ended.get_or_insert_with(|| ended.clone());
+            state.ended.get_or_insert_with(|| reason.clone());
             std::mem::take(&mut state.calls)
         };
         for call in calls.into_values() {
-            // The caller may be gone.
-            let _ = call.answer.send(Err(CallError::Closed(ended.clone())));
+            // The caller may no longer be waiting.
+            let _ = call.response.send(Err(CallError::Closed(reason.clone())));
         }
     }
 }

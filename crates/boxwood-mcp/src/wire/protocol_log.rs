@@ -8,15 +8,15 @@ use std::time::Duration;
 use crate::hosting::Secrets;
 use crate::lock;
 
-/// Maximum length of a method, an id or an invalid line.
-const SHOWN: usize = 120;
-/// Length of the same that is searched for secrets.
-const READ_BYTES: usize = 8 * SHOWN;
+/// Methods, ids and invalid lines are cut to this length.
+const MAX_SHOWN_CHARS: usize = 120;
+/// Bytes of a method, an id or an invalid line that are searched for secrets before it is cut.
+const MAX_READ_BYTES: usize = 8 * MAX_SHOWN_CHARS;
 
 /// The last lines, such as `> tools/call 17 (231 B)`.
 #[derive(Debug)]
 pub(crate) struct ProtocolLog {
-    most: usize,
+    max_lines: usize,
     lines: Mutex<VecDeque<String>>,
     secrets: Mutex<Arc<Secrets>>,
 }
@@ -28,16 +28,16 @@ impl Default for ProtocolLog {
 }
 
 impl ProtocolLog {
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(max_lines: usize) -> Self {
         Self {
-            most: most.max(1),
+            max_lines: max_lines.max(1),
             lines: Mutex::default(),
             secrets: Mutex::default(),
         }
     }
 
     /// Redacts these values in all further lines.
-    pub(crate) fn hides(&self, secrets: Arc<Secrets>) {
+    pub(crate) fn set_secrets(&self, secrets: Arc<Secrets>) {
         *lock(&self.secrets) = secrets;
     }
 
@@ -50,20 +50,29 @@ impl ProtocolLog {
         self.push(self.message('>', what, id, bytes));
     }
 
-    pub(crate) fn heard(&self, what: &str, id: Option<&str>, bytes: usize) {
+    pub(crate) fn received(&self, what: &str, id: Option<&str>, bytes: usize) {
         self.push(self.message('<', what, id, bytes));
     }
 
-    pub(crate) fn answered(&self, what: &str, id: u64, how: &str, after: Duration, bytes: usize) {
+    pub(crate) fn response(
+        &self,
+        what: &str,
+        id: u64,
+        outcome: &str,
+        after: Duration,
+        bytes: usize,
+    ) {
         let what = self.shown(what);
         let after = after.as_millis();
-        self.push(format!("< {what} {id} {how} after {after} ms ({bytes} B)"));
+        self.push(format!(
+            "< {what} {id} {outcome} after {after} ms ({bytes} B)"
+        ));
     }
 
     /// A problem.
-    pub(crate) fn note(&self, words: &str) {
-        let words = self.secrets().hide(words.to_owned());
-        self.push(format!("! {words}"));
+    pub(crate) fn note(&self, text: &str) {
+        let text = self.secrets().hide(text.to_owned());
+        self.push(format!("! {text}"));
     }
 
     /// A response to an unknown, cancelled or answered request.
@@ -76,7 +85,7 @@ impl ProtocolLog {
 
     /// The start of a line that is not a message.
     pub(crate) fn garbage(&self, why: &str, line: &[u8]) {
-        let head = String::from_utf8_lossy(&line[..line.len().min(READ_BYTES)]);
+        let head = String::from_utf8_lossy(&line[..line.len().min(MAX_READ_BYTES)]);
         let bytes = line.len();
         // Longer lines are already shortened here.
         let head = self.secrets().hide_before_cut(head.into_owned());
@@ -85,14 +94,14 @@ impl ProtocolLog {
 
     fn push(&self, line: String) {
         let mut lines = lock(&self.lines);
-        if lines.len() >= self.most {
+        if lines.len() >= self.max_lines {
             lines.pop_front();
         }
         lines.push_back(line);
     }
 
-    fn message(&self, way: char, what: &str, id: Option<&str>, bytes: usize) -> String {
-        let mut line = format!("{way} {}", self.shown(what));
+    fn message(&self, direction: char, what: &str, id: Option<&str>, bytes: usize) -> String {
+        let mut line = format!("{direction} {}", self.shown(what));
         if let Some(id) = id {
             let _ = write!(line, " {}", self.shown(id));
         }
@@ -102,7 +111,7 @@ impl ProtocolLog {
 
     /// The text comes from the server.
     fn shown(&self, text: &str) -> String {
-        let head = &text[..text.floor_char_boundary(READ_BYTES)];
+        let head = &text[..text.floor_char_boundary(MAX_READ_BYTES)];
         let secrets = self.secrets();
         let head = if head.len() < text.len() {
             secrets.hide_before_cut(head.to_owned())
@@ -122,7 +131,7 @@ impl ProtocolLog {
 fn printable(text: &str) -> String {
     let mut shown = String::new();
     for (at, char) in text.chars().enumerate() {
-        if at == SHOWN {
+        if at == MAX_SHOWN_CHARS {
             shown.push('…');
             break;
         }
@@ -143,15 +152,15 @@ mod tests {
     fn secrets_are_redacted_before_a_line_is_shortened() {
         let log = ProtocolLog::default();
         let variables = [("TOKEN".to_owned(), "hunter2-secret".to_owned())].into();
-        log.hides(Arc::new(Secrets::of(&variables)));
+        log.set_secrets(Arc::new(Secrets::of(&variables)));
         log.garbage("no message", b"TOKEN=hunter2-secret");
-        let across = format!("{}hunter2-secret", "x".repeat(SHOWN - 7));
+        let across = format!("{}hunter2-secret", "x".repeat(MAX_SHOWN_CHARS - 7));
         log.garbage("no message", across.as_bytes());
-        let across = format!("{}hunter2-secret", "x".repeat(READ_BYTES - 7));
+        let across = format!("{}hunter2-secret", "x".repeat(MAX_READ_BYTES - 7));
         log.garbage("no message", across.as_bytes());
-        log.heard("notifications/hunter2-secret", Some("hunter2-secret"), 9);
+        log.received("notifications/hunter2-secret", Some("hunter2-secret"), 9);
         log.note("write queue full, dropped: hunter2-secret");
-        let across = format!("{}hunter2-secret", "x".repeat(SHOWN - 7));
+        let across = format!("{}hunter2-secret", "x".repeat(MAX_SHOWN_CHARS - 7));
         log.unmatched_response(&across);
         let lines = log.lines();
         assert_eq!(lines.len(), 6);

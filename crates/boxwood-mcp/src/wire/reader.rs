@@ -13,23 +13,23 @@ use super::message::{BadMessage, Message};
 use crate::hosting::ProcessIo;
 
 /// Output is read for this time after the process exited. A child of the server may keep it open longer.
-const TO_DRAIN: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A line is read up to this multiple of the limit, to find the call it belongs to.
-const MOST_SKIPPED: usize = 8;
+const MAX_SKIP_FACTOR: usize = 8;
 
 pub(crate) async fn read(wire: Arc<dyn ProcessIo>, shared: Arc<ConnectionState>) {
-    let why = tokio::select! {
+    let reason = tokio::select! {
         () = shared.stop.cancelled() => return,
-        why = read_to_end(&*wire, &shared) => why,
+        reason = read_to_end(&*wire, &shared) => reason,
     };
-    shared.end(&why);
+    shared.end(&reason);
 }
 
 async fn read_to_end(wire: &dyn ProcessIo, shared: &ConnectionState) -> CloseReason {
-    let mut listener = Listener::new(shared);
+    let mut dispatcher = Dispatcher::new(shared);
     let mut exited = wire.exited();
-    let mut gone = None;
+    let mut exit = None;
     let mut drained_by = Instant::now();
     let mut next = wire.next();
     loop {
@@ -37,51 +37,53 @@ async fn read_to_end(wire: &dyn ProcessIo, shared: &ConnectionState) -> CloseRea
             chunk = &mut next => {
                 let Some(chunk) = chunk else { break };
                 next = wire.next();
-                if let Some(why) = listener.hear(chunk) {
-                    return why;
+                if let Some(reason) = dispatcher.feed(chunk) {
+                    return reason;
                 }
             }
-            left = &mut exited, if gone.is_none() => {
-                gone = Some(left);
-                drained_by = Instant::now() + TO_DRAIN;
+            ended = &mut exited, if exit.is_none() => {
+                exit = Some(ended);
+                drained_by = Instant::now() + DRAIN_TIMEOUT;
             }
-            () = tokio::time::sleep_until(drained_by), if gone.is_some() => break,
+            () = tokio::time::sleep_until(drained_by), if exit.is_some() => break,
         }
     }
-    if gone.is_none() {
-        gone = tokio::time::timeout(TO_DRAIN, exited).await.ok();
+    if exit.is_none() {
+        exit = tokio::time::timeout(DRAIN_TIMEOUT, exited).await.ok();
     }
-    gone.map_or(CloseReason::OutputClosed, CloseReason::Exited)
+    exit.map_or(CloseReason::OutputClosed, CloseReason::Exited)
 }
 
-struct Listener<'a> {
+/// Splits the output into lines, parses and dispatches them.
+struct Dispatcher<'a> {
     shared: &'a ConnectionState,
     lines: Lines,
-    garbage: usize,
+    /// Consecutive lines that are not messages.
+    garbage_lines: usize,
 }
 
-impl<'a> Listener<'a> {
+impl<'a> Dispatcher<'a> {
     fn new(shared: &'a ConnectionState) -> Self {
         Self {
             shared,
             lines: Lines::new(shared.limits.line),
-            garbage: 0,
+            garbage_lines: 0,
         }
     }
 
     /// Returns a reason to close the connection.
-    fn hear(&mut self, chunk: bytes::Bytes) -> Option<CloseReason> {
+    fn feed(&mut self, chunk: bytes::Bytes) -> Option<CloseReason> {
         for frame in self.lines.feed(chunk) {
-            if let Some(why) = self.take(frame) {
-                return Some(why);
+            if let Some(reason) = self.take(frame) {
+                return Some(reason);
             }
         }
-        // What is no JSON object belongs to no call.
-        let is_hopeless = |line: &&OversizedLine| {
+        // A line that is not a JSON object belongs to no call.
+        let cannot_match = |line: &&OversizedLine| {
             let is_object = line.head.trim_ascii_start().starts_with(b"{");
-            !is_object || line.bytes / MOST_SKIPPED > self.shared.limits.line
+            !is_object || line.bytes / MAX_SKIP_FACTOR > self.shared.limits.line
         };
-        let unfinished = self.lines.unfinished().filter(is_hopeless);
+        let unfinished = self.lines.unfinished().filter(cannot_match);
         unfinished.map(|line| self.too_long(line))
     }
 
@@ -105,15 +107,15 @@ impl<'a> Listener<'a> {
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         match parse(line, self.shared) {
             Ok(message) => self.shared.on_message(message),
-            Err(bad) => {
-                self.garbage += 1;
-                self.shared.log.garbage(&bad.to_string(), line);
-                let lines = self.garbage;
+            Err(error) => {
+                self.garbage_lines += 1;
+                self.shared.log.garbage(&error.to_string(), line);
+                let lines = self.garbage_lines;
                 let is_enough = lines >= self.shared.limits.garbage_lines;
                 return is_enough.then_some(CloseReason::Garbage { lines });
             }
         }
-        self.garbage = 0;
+        self.garbage_lines = 0;
         None
     }
 }

@@ -13,10 +13,10 @@ pub(crate) struct Usage {
 
 struct State {
     calls: usize,
-    last: Instant,
+    last_used_at: Instant,
     is_listening: bool,
     /// End of the last open stream.
-    kept: Instant,
+    stream_ended_at: Instant,
 }
 
 impl Usage {
@@ -24,9 +24,9 @@ impl Usage {
         let now = Instant::now();
         let state = State {
             calls: 0,
-            last: now,
+            last_used_at: now,
             is_listening: false,
-            kept: now,
+            stream_ended_at: now,
         };
         Self {
             state: Mutex::new(state),
@@ -39,12 +39,12 @@ impl Usage {
         OnDrop::new(|| {
             let mut state = lock(&self.state);
             state.calls = state.calls.saturating_sub(1);
-            state.last = Instant::now();
+            state.last_used_at = Instant::now();
         })
     }
 
     pub(crate) fn touch(&self) {
-        lock(&self.state).last = Instant::now();
+        lock(&self.state).last_used_at = Instant::now();
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -55,7 +55,7 @@ impl Usage {
     pub(crate) fn idle_for(&self) -> Duration {
         let state = lock(&self.state);
         match state.calls {
-            0 => state.last.elapsed(),
+            0 => state.last_used_at.elapsed(),
             _ => Duration::ZERO,
         }
     }
@@ -64,7 +64,7 @@ impl Usage {
     pub(crate) fn set_listening(&self, is_listening: bool) {
         let mut state = lock(&self.state);
         if state.is_listening && !is_listening {
-            state.kept = Instant::now();
+            state.stream_ended_at = Instant::now();
         }
         state.is_listening = is_listening;
     }
@@ -75,6 +75,6 @@ impl Usage {
         if state.calls > 0 || state.is_listening {
             return Duration::ZERO;
         }
-        state.last.max(state.kept).elapsed()
+        state.last_used_at.max(state.stream_ended_at).elapsed()
     }
 }

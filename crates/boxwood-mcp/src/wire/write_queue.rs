@@ -10,14 +10,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::message::BodyPermit;
 
-const MOST_LINES: usize = 1024;
+const MAX_LINES: usize = 1024;
 
-/// Messages of the reader task are rarely longer. They need no bytes of the queue, because a large waiting
-/// request would block them.
-const SMALL: usize = 4 * 1024;
+/// Messages of the reader task up to this size do not count towards the bytes of the queue. Otherwise a large
+/// request that waits for space would block them. They are rarely longer.
+const SMALL_BYTES: usize = 4 * 1024;
 
 /// Bytes per permit.
-const UNIT: usize = 1024;
+const PERMIT_BYTES: usize = 1024;
 
 pub(crate) struct Outgoing {
     pub(crate) line: Bytes,
@@ -48,11 +48,13 @@ pub(crate) struct Closed;
 impl WriteQueue {
     /// Holds `bytes` or a single line, whichever is larger.
     pub(crate) fn new(bytes: usize) -> (Self, mpsc::Receiver<Queued>) {
-        let (lines, taken) = mpsc::channel(MOST_LINES);
-        let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX / 2).max(1);
+        let (lines, receiver) = mpsc::channel(MAX_LINES);
+        let units = u32::try_from(bytes / PERMIT_BYTES)
+            .unwrap_or(u32::MAX / 2)
+            .max(1);
         let units = units.min(u32::MAX / 2);
         let room = Arc::new(Semaphore::new(units as usize));
-        (Self { lines, room, units }, taken)
+        (Self { lines, room, units }, receiver)
     }
 
     /// The permit is released when the line is written.
@@ -74,12 +76,12 @@ impl WriteQueue {
     /// Returns false if the queue is full.
     pub(crate) fn try_put(&self, outgoing: Outgoing) -> bool {
         let mut room = None;
-        if outgoing.line.len() > SMALL {
+        if outgoing.line.len() > SMALL_BYTES {
             let units = self.units_of(&outgoing);
-            let Ok(taken) = Arc::clone(&self.room).try_acquire_many_owned(units) else {
+            let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(units) else {
                 return false;
             };
-            room = Some(taken);
+            room = Some(permit);
         }
         let queued = Queued {
             outgoing,
@@ -94,7 +96,7 @@ impl WriteQueue {
     }
 
     fn units_of(&self, outgoing: &Outgoing) -> u32 {
-        let units = outgoing.line.len().div_ceil(UNIT);
+        let units = outgoing.line.len().div_ceil(PERMIT_BYTES);
         u32::try_from(units)
             .unwrap_or(u32::MAX)
             .clamp(1, self.units)
@@ -118,16 +120,16 @@ mod tests {
 
     #[tokio::test]
     async fn small_messages_overtake_a_large_request_that_waits_for_room() {
-        let (queue, mut taken) = WriteQueue::new(16 * UNIT);
-        assert!(queue.put(line(10 * UNIT), None).await.is_ok());
-        let mut large = Box::pin(queue.put(line(16 * UNIT), None));
+        let (queue, mut receiver) = WriteQueue::new(16 * PERMIT_BYTES);
+        assert!(queue.put(line(10 * PERMIT_BYTES), None).await.is_ok());
+        let mut large = Box::pin(queue.put(line(16 * PERMIT_BYTES), None));
         assert!((&mut large).now_or_never().is_none(), "it waits");
-        assert!(queue.try_put(line(SMALL)));
-        assert!(!queue.try_put(line(SMALL + 1)));
-        taken.recv().await.expect("the first");
-        taken.recv().await.expect("the small one");
+        assert!(queue.try_put(line(SMALL_BYTES)));
+        assert!(!queue.try_put(line(SMALL_BYTES + 1)));
+        receiver.recv().await.expect("the first");
+        receiver.recv().await.expect("the small one");
         assert!(large.await.is_ok());
-        let small = (0..2 * MOST_LINES).filter(|_| queue.try_put(line(1)));
-        assert_eq!(small.count(), MOST_LINES - 1);
+        let small = (0..2 * MAX_LINES).filter(|_| queue.try_put(line(1)));
+        assert_eq!(small.count(), MAX_LINES - 1);
     }
 }

@@ -12,10 +12,10 @@ use crate::hosting::ProcessIo;
 
 /// A started line is completed after the connection was closed, because the next connection must not
 /// continue half a line.
-const TO_FINISH: Duration = Duration::from_secs(5);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time to wait for the exit of a server that closed its input.
-const TO_EXIT: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn write(
     wire: Arc<dyn ProcessIo>,
@@ -40,17 +40,20 @@ pub(crate) async fn write(
         shared
             .log
             .sent(&outgoing.what, outgoing.id.as_deref(), bytes);
-        let late = async {
+        let finish_timeout = async {
             shared.stop.cancelled().await;
-            tokio::time::sleep(TO_FINISH).await;
+            tokio::time::sleep(FINISH_TIMEOUT).await;
         };
         let sent = tokio::select! {
             sent = wire.send(outgoing.line) => sent,
-            () = late => return,
+            () = finish_timeout => return,
         };
         if let Err(error) = sent {
             // The reader reports the exit after it has read the remaining output.
-            if tokio::time::timeout(TO_EXIT, wire.exited()).await.is_err() {
+            if tokio::time::timeout(EXIT_TIMEOUT, wire.exited())
+                .await
+                .is_err()
+            {
                 let message = error.to_string();
                 shared.end(&CloseReason::InputClosed { message });
             }

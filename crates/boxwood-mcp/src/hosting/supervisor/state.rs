@@ -182,7 +182,7 @@ impl ServerState {
     /// Uses the variables of `spec` to redact output from now on.
     pub(crate) fn redact_as(&self, spec: &McpServerSpec) {
         let secrets = Arc::new(Secrets::of(&spec.env));
-        self.protocol.hides(Arc::clone(&secrets));
+        self.protocol.set_secrets(Arc::clone(&secrets));
         self.inner().secrets = secrets;
     }
 

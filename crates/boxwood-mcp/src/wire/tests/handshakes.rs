@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Peer, Stage, raw, stage};
+use super::{Fixture, Peer, fixture, raw};
 use crate::wire::{
     CallError, ClientIdentity, CloseReason, Handshake, HandshakeError, Protocol, WireLimits,
     discover, handshake, ping,
@@ -12,26 +12,26 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 async fn fail(peer: &mut Peer, request: &Value, error: &Value) {
     let id = &request["id"];
-    peer.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string())
+    peer.write_line(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string())
         .await;
 }
 
 #[tokio::test]
 async fn the_legacy_handshake_ends_with_initialized() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let served = tokio::spawn(async move {
-        let told = peer.told().await;
-        assert_eq!(told["method"], "initialize");
-        assert_eq!(told["params"]["protocolVersion"], "2025-11-25");
-        assert_eq!(told["params"]["capabilities"], json!({}));
-        assert_eq!(told["params"]["clientInfo"]["name"], "boxwood");
+        let received = peer.receive().await;
+        assert_eq!(received["method"], "initialize");
+        assert_eq!(received["params"]["protocolVersion"], "2025-11-25");
+        assert_eq!(received["params"]["capabilities"], json!({}));
+        assert_eq!(received["params"]["clientInfo"]["name"], "boxwood");
         let result = r#"{"protocolVersion":"2024-11-05","capabilities":{"tools":{},"prompts":null},"serverInfo":{"name":"s","version":"1","x":1.0},"instructions":"be kind","new":[]}"#;
-        peer.answer(&told, result).await;
-        assert_eq!(peer.told().await["method"], "notifications/initialized");
+        peer.respond(&received, result).await;
+        assert_eq!(peer.receive().await["method"], "notifications/initialized");
         peer
     });
     let handshake = handshake(&connection, &ClientIdentity::boxwood(), PATIENCE)
@@ -66,18 +66,18 @@ fn a_long_server_info_is_shortened_to_its_names() {
 
 #[tokio::test]
 async fn a_dedicated_process_gets_the_clients_initialize_parameters() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let own =
         raw(r#"{"protocolVersion":"2025-06-18","capabilities":{"x":{}},"clientInfo":{},"n":1}"#);
     let served = tokio::spawn(async move {
-        let told = peer.told().await;
-        assert_eq!(told["params"]["capabilities"], json!({"x": {}}));
-        assert_eq!(told["params"]["n"], 1);
-        peer.answer(&told, r#"{"protocolVersion":"2025-06-18"}"#)
+        let received = peer.receive().await;
+        assert_eq!(received["params"]["capabilities"], json!({"x": {}}));
+        assert_eq!(received["params"]["n"], 1);
+        peer.respond(&received, r#"{"protocolVersion":"2025-06-18"}"#)
             .await;
         peer
     });
@@ -94,17 +94,17 @@ async fn a_modern_server_gets_server_discover() {
         json!({"code": -32602, "message": "`_meta` is missing"}),
     ];
     for refusal in refusals {
-        let Stage {
+        let Fixture {
             connection,
             mut peer,
             ..
-        } = stage(WireLimits::default());
+        } = fixture(WireLimits::default());
         let served = tokio::spawn(async move {
-            let told = peer.told().await;
-            fail(&mut peer, &told, &refusal).await;
-            let told = peer.told().await;
-            assert_eq!(told["method"], "server/discover");
-            let meta = &told["params"]["_meta"];
+            let received = peer.receive().await;
+            fail(&mut peer, &received, &refusal).await;
+            let received = peer.receive().await;
+            assert_eq!(received["method"], "server/discover");
+            let meta = &received["params"]["_meta"];
             assert_eq!(
                 meta["io.modelcontextprotocol/protocolVersion"],
                 "2026-07-28"
@@ -118,7 +118,7 @@ async fn a_modern_server_gets_server_discover() {
                 "boxwood"
             );
             let result = r#"{"resultType":"complete","supportedVersions":["2025-11-25","2026-07-28","2027-01-01"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"m"}}}"#;
-            peer.answer(&told, result).await;
+            peer.respond(&received, result).await;
             peer
         });
         let handshake = handshake(&connection, &ClientIdentity::boxwood(), PATIENCE)
@@ -135,30 +135,35 @@ async fn a_modern_server_gets_server_discover() {
 
 #[tokio::test]
 async fn a_refusal_has_the_servers_text() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let served = tokio::spawn(async move {
-        let told = peer.told().await;
+        let received = peer.receive().await;
         fail(
             &mut peer,
-            &told,
+            &received,
             &json!({"code": -32601, "message": "first"}),
         )
         .await;
-        let told = peer.told().await;
+        let received = peer.receive().await;
         fail(
             &mut peer,
-            &told,
+            &received,
             &json!({"code": -32601, "message": "second"}),
         )
         .await;
-        let told = peer.told().await;
-        fail(&mut peer, &told, &json!({"code": 7, "message": "broken"})).await;
-        let told = peer.told().await;
-        peer.answer(&told, r#"{"capabilities":{}}"#).await;
+        let received = peer.receive().await;
+        fail(
+            &mut peer,
+            &received,
+            &json!({"code": 7, "message": "broken"}),
+        )
+        .await;
+        let received = peer.receive().await;
+        peer.respond(&received, r#"{"capabilities":{}}"#).await;
         peer
     });
     let client = ClientIdentity::boxwood();
@@ -178,9 +183,9 @@ async fn a_refusal_has_the_servers_text() {
 
 #[tokio::test]
 async fn a_server_that_exits_or_does_not_respond_fails_the_handshake() {
-    let Stage {
+    let Fixture {
         connection, peer, ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let short = Duration::from_millis(50);
     let silent = handshake(&connection, &ClientIdentity::boxwood(), short).await;
     let is_late = matches!(
@@ -193,25 +198,32 @@ async fn a_server_that_exits_or_does_not_respond_fails_the_handshake() {
     peer.exit(3);
     drop(peer);
     let gone = handshake(&connection, &ClientIdentity::boxwood(), PATIENCE).await;
-    let expected = HandshakeError::Call(CallError::Closed(CloseReason::Exited(super::left(3))));
+    let expected = HandshakeError::Call(CallError::Closed(CloseReason::Exited(
+        super::process_exit(3),
+    )));
     assert_eq!(gone.unwrap_err(), expected);
     assert_eq!(expected.to_string(), "the server exited with exit code 3");
 }
 
 #[tokio::test]
 async fn any_response_to_a_ping_counts() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let served = tokio::spawn(async move {
-        let told = peer.told().await;
-        assert_eq!(told["method"], "ping");
-        fail(&mut peer, &told, &json!({"code": -32601, "message": "no"})).await;
-        let told = peer.told().await;
-        assert_eq!(told["method"], "server/discover");
-        peer.answer(&told, "{}").await;
+        let received = peer.receive().await;
+        assert_eq!(received["method"], "ping");
+        fail(
+            &mut peer,
+            &received,
+            &json!({"code": -32601, "message": "no"}),
+        )
+        .await;
+        let received = peer.receive().await;
+        assert_eq!(received["method"], "server/discover");
+        peer.respond(&received, "{}").await;
         peer
     });
     ping(&connection, Protocol::Legacy, PATIENCE).await.unwrap();

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Peer, Stage, left, logged, raw, stage};
+use super::{Fixture, Peer, fixture, logged, process_exit, raw};
 use crate::wire::{
     CallError, CallOptions, CloseReason, Connection, InboundEvent, InboundFilter, WireLimits,
 };
@@ -9,21 +9,21 @@ async fn still_works(connection: &Connection, peer: &mut Peer) {
     let calling = connection.clone();
     let call =
         tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
-    let told = peer.told().await;
-    peer.answer(&told, "{}").await;
+    let received = peer.receive().await;
+    peer.respond(&received, "{}").await;
     assert!(call.await.unwrap().is_ok());
 }
 
 #[tokio::test]
 async fn a_few_invalid_lines_are_logged_and_skipped() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         log,
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     for _ in 0..3 {
         for _ in 0..99 {
-            peer.say("Server listening on stdio\u{1b}[0m").await;
+            peer.write_line("Server listening on stdio\u{1b}[0m").await;
         }
         still_works(&connection, &mut peer).await;
     }
@@ -40,17 +40,17 @@ async fn a_few_invalid_lines_are_logged_and_skipped() {
 
 #[tokio::test]
 async fn many_invalid_lines_close_the_connection() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let calling = connection.clone();
     let call =
         tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
-    peer.told().await;
+    peer.receive().await;
     for _ in 0..100 {
-        peer.say("nonsense").await;
+        peer.write_line("nonsense").await;
     }
     let ended = CloseReason::Garbage { lines: 100 };
     assert_eq!(connection.ended().await, ended);
@@ -59,11 +59,11 @@ async fn many_invalid_lines_close_the_connection() {
 
 #[tokio::test]
 async fn a_line_of_a_hundred_megabytes_closes_the_connection_in_bounded_memory() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let limit = WireLimits::default().line;
     let flood = tokio::spawn(async move {
         let chunk = vec![b'x'; 1 << 20];
@@ -87,22 +87,22 @@ async fn a_response_that_is_too_long_fails_only_its_call() {
         line: 100_000,
         ..WireLimits::default()
     };
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(limits);
+    } = fixture(limits);
     let long = "x".repeat(150_000);
     for id_first in [true, false] {
         let (one, two) = (connection.clone(), connection.clone());
         let one =
             tokio::spawn(async move { one.request("one", None, CallOptions::default()).await });
-        let told = peer.told().await;
+        let received = peer.receive().await;
         let two =
             tokio::spawn(async move { two.request("two", None, CallOptions::default()).await });
-        let other = peer.told().await;
-        let id = &told["id"];
-        peer.say(&if id_first {
+        let other = peer.receive().await;
+        let id = &received["id"];
+        peer.write_line(&if id_first {
             format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{long}"}}"#)
         } else {
             format!(r#"{{"result":"{long}","jsonrpc":"2.0","id":{id}}}"#)
@@ -110,10 +110,10 @@ async fn a_response_that_is_too_long_fails_only_its_call() {
         .await;
         let failed = one.await.unwrap().unwrap_err();
         assert_eq!(failed, CallError::AnswerTooLong { limit: 100_000 });
-        peer.answer(&other, "{}").await;
+        peer.respond(&other, "{}").await;
         assert!(two.await.unwrap().is_ok());
     }
-    peer.say(&format!(
+    peer.write_line(&format!(
         r#"{{"jsonrpc":"2.0","method":"n","params":["{long}"]}}"#
     ))
     .await;
@@ -127,20 +127,20 @@ async fn a_response_that_is_too_long_may_come_after_its_call_has_ended() {
         line: 100_000,
         ..WireLimits::default()
     };
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(limits);
+    } = fixture(limits);
     let calling = connection.clone();
     let call =
         tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
-    let told = peer.told().await;
+    let received = peer.receive().await;
     call.abort();
-    let cancelled = peer.told().await;
-    assert_eq!(cancelled["params"]["requestId"], told["id"]);
+    let cancelled = peer.receive().await;
+    assert_eq!(cancelled["params"]["requestId"], received["id"]);
     let long = "x".repeat(150_000);
-    peer.answer(&told, &format!("\"{long}\"")).await;
+    peer.respond(&received, &format!("\"{long}\"")).await;
     still_works(&connection, &mut peer).await;
 }
 
@@ -150,11 +150,11 @@ async fn an_endless_line_closes_the_connection() {
         line: 10_000,
         ..WireLimits::default()
     };
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(limits);
+    } = fixture(limits);
     let flood = tokio::spawn(async move {
         peer.write(b"{\"result\":\"").await;
         let output = peer.output.as_mut().unwrap();
@@ -174,16 +174,16 @@ async fn an_endless_line_closes_the_connection() {
 
 #[tokio::test]
 async fn responses_with_wrong_or_repeated_ids_are_ignored() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         log,
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let calling = connection.clone();
     let call =
         tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
-    let told = peer.told().await;
-    let id = told["id"].as_u64().unwrap();
+    let received = peer.receive().await;
+    let id = received["id"].as_u64().unwrap();
     for wrong in [
         (id + 1).to_string(),
         "0".to_owned(),
@@ -192,15 +192,15 @@ async fn responses_with_wrong_or_repeated_ids_are_ignored() {
         "\"abc\"".to_owned(),
         format!("{id}.5"),
     ] {
-        peer.say(&format!(
+        peer.write_line(&format!(
             r#"{{"jsonrpc":"2.0","id":{wrong},"result":"wrong"}}"#
         ))
         .await;
     }
-    peer.say(r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"lost"}}"#)
+    peer.write_line(r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"lost"}}"#)
         .await;
-    peer.answer(&told, "\"right\"").await;
-    peer.answer(&told, "\"again\"").await;
+    peer.respond(&received, "\"right\"").await;
+    peer.respond(&received, "\"again\"").await;
     let answer = call.await.unwrap().unwrap();
     assert_eq!(answer.outcome().unwrap().get(), "\"right\"");
     still_works(&connection, &mut peer).await;
@@ -213,15 +213,15 @@ async fn responses_with_wrong_or_repeated_ids_are_ignored() {
 
 #[tokio::test]
 async fn invalid_utf8_in_a_response_is_replaced() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         log,
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let calling = connection.clone();
     let call =
         tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
-    let id = peer.told().await["id"].clone();
+    let id = peer.receive().await["id"].clone();
     let mut line =
         format!("\u{feff}{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":\"caf").into_bytes();
     line.extend(b"\xe9\"}\r\n");
@@ -233,21 +233,21 @@ async fn invalid_utf8_in_a_response_is_replaced() {
 
 #[tokio::test]
 async fn a_server_that_exits_is_read_to_its_end() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let (one, two) = (connection.clone(), connection.clone());
     let one = tokio::spawn(async move { one.request("one", None, CallOptions::default()).await });
-    let told = peer.told().await;
+    let received = peer.receive().await;
     let two = tokio::spawn(async move { two.request("two", None, CallOptions::default()).await });
-    peer.told().await;
+    peer.receive().await;
     peer.exit(137);
-    peer.answer(&told, "{}").await;
+    peer.respond(&received, "{}").await;
     drop(peer);
     assert!(one.await.unwrap().is_ok());
-    let ended = CloseReason::Exited(left(137));
+    let ended = CloseReason::Exited(process_exit(137));
     assert_eq!(
         two.await.unwrap().unwrap_err(),
         CallError::Closed(ended.clone())
@@ -257,34 +257,37 @@ async fn a_server_that_exits_is_read_to_its_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_child_that_keeps_the_output_open_delays_the_end_briefly() {
-    let Stage {
+    let Fixture {
         connection, peer, ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let began = tokio::time::Instant::now();
     peer.exit(0);
-    assert_eq!(connection.ended().await, CloseReason::Exited(left(0)));
+    assert_eq!(
+        connection.ended().await,
+        CloseReason::Exited(process_exit(0))
+    );
     assert!(began.elapsed() < Duration::from_secs(5));
     drop(peer);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_closes_only_its_output_is_noticed() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     peer.output = None;
     assert_eq!(connection.ended().await, CloseReason::OutputClosed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_closes_only_its_input_is_noticed_at_the_next_write() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     peer.input = None;
     let failed = connection.request("m", None, CallOptions::default()).await;
     assert!(matches!(
@@ -301,11 +304,11 @@ async fn a_server_that_reads_nothing_uses_bounded_memory_and_time() {
         line: 100_000,
         ..WireLimits::default()
     };
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(limits);
+    } = fixture(limits);
     let params = format!(r#"{{"a":"{}"}}"#, "x".repeat(60_000));
     let calls = (0..20).map(|_| {
         let patience = CallOptions::with_timeout(Duration::from_secs(10));
@@ -317,8 +320,8 @@ async fn a_server_that_reads_nothing_uses_bounded_memory_and_time() {
     // A few lines were written before the calls were cancelled; the others were never written.
     let mut read = 0;
     let patience = Duration::from_mins(1);
-    while let Ok(Some(told)) = tokio::time::timeout(patience, peer.line()).await {
-        read += usize::from(told["method"] == "m");
+    while let Ok(Some(received)) = tokio::time::timeout(patience, peer.line()).await {
+        read += usize::from(received["method"] == "m");
     }
     assert!(read <= 4, "{read}");
     assert!(!connection.is_ended());
@@ -326,11 +329,11 @@ async fn a_server_that_reads_nothing_uses_bounded_memory_and_time() {
 
 #[tokio::test]
 async fn large_messages_in_both_directions_do_not_deadlock() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let mut listener = connection.inbound(InboundFilter::Notifications);
     let mut input = peer.input.take().unwrap();
     let mut output = peer.output.take().unwrap();
@@ -345,8 +348,8 @@ async fn large_messages_in_both_directions_do_not_deadlock() {
         for _ in 0..100 {
             let mut line = String::new();
             input.read_line(&mut line).await.unwrap();
-            let told: serde_json::Value = serde_json::from_str(&line).unwrap();
-            let (id, echo) = (&told["id"], &told["params"]);
+            let received: serde_json::Value = serde_json::from_str(&line).unwrap();
+            let (id, echo) = (&received["id"], &received["params"]);
             let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{echo}}}\n");
             output.write_all(answer.as_bytes()).await.unwrap();
         }
@@ -368,11 +371,11 @@ async fn large_messages_in_both_directions_do_not_deadlock() {
 
 #[tokio::test]
 async fn the_log_is_bounded_and_contains_no_arguments() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         log,
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let params = Some(raw(r#"{"password":"hunter2"}"#));
     let calling = connection.clone();
     let call = tokio::spawn(async move {
@@ -380,15 +383,15 @@ async fn the_log_is_bounded_and_contains_no_arguments() {
             .request("tools/call", params, CallOptions::default())
             .await
     });
-    let told = peer.told().await;
-    peer.answer(&told, r#"{"secret":"hunter3"}"#).await;
+    let received = peer.receive().await;
+    peer.respond(&received, r#"{"secret":"hunter3"}"#).await;
     call.await.unwrap().unwrap();
     let lines = log.lines().join("\n");
     assert!(lines.contains("> tools/call") && lines.contains("< tools/call"));
     assert!(!lines.contains("hunter"));
     for at in 0..600 {
         let long = "m".repeat(900);
-        peer.say(&format!(r#"{{"jsonrpc":"2.0","method":"{long}{at}"}}"#))
+        peer.write_line(&format!(r#"{{"jsonrpc":"2.0","method":"{long}{at}"}}"#))
             .await;
     }
     still_works(&connection, &mut peer).await;

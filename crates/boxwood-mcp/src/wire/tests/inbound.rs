@@ -1,10 +1,10 @@
 use serde_json::json;
 
-use super::{Stage, raw, stage};
+use super::{Fixture, fixture, raw};
 use crate::wire::{CallOptions, InboundEvent, InboundFilter, Message, WireLimits};
 
-fn method(heard: &InboundEvent) -> &str {
-    match heard {
+fn method(event: &InboundEvent) -> &str {
+    match event {
         InboundEvent::Message(message) => message.method().unwrap(),
         other => panic!("{other:?}"),
     }
@@ -12,64 +12,67 @@ fn method(heard: &InboundEvent) -> &str {
 
 #[tokio::test]
 async fn all_receivers_get_notifications_and_only_responders_get_requests() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let mut quiet = connection.inbound(InboundFilter::Notifications);
     let mut answering = connection.inbound(InboundFilter::All);
-    peer.say(r#"{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":{}}"#)
+    peer.write_line(r#"{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":{}}"#)
         .await;
-    peer.say(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1.0}}"#)
+    peer.write_line(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1.0}}"#)
         .await;
     assert_eq!(method(&answering.next().await), "sampling/createMessage");
     assert_eq!(method(&answering.next().await), "notifications/message");
     assert_eq!(method(&quiet.next().await), "notifications/message");
     let answer = Message::result(raw("\"q\""), raw(r#"{"role":"assistant"}"#));
     connection.respond(answer).await.unwrap();
-    assert_eq!(peer.told().await["result"]["role"], "assistant");
+    assert_eq!(peer.receive().await["result"]["role"], "assistant");
 }
 
 #[tokio::test]
 async fn a_request_without_a_responder_is_refused() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let _notifications_only = connection.inbound(InboundFilter::Notifications);
-    peer.say(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#)
+    peer.write_line(r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#)
         .await;
-    let told = peer.told().await;
+    let received = peer.receive().await;
     assert_eq!(
-        (&told["id"], &told["error"]["code"]),
+        (&received["id"], &received["error"]["code"]),
         (&json!(1), &json!(-32601))
     );
-    peer.say(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#)
+    peer.write_line(r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#)
         .await;
-    let told = peer.told().await;
-    assert_eq!((&told["id"], &told["result"]), (&json!("p"), &json!({})));
+    let received = peer.receive().await;
+    assert_eq!(
+        (&received["id"], &received["result"]),
+        (&json!("p"), &json!({}))
+    );
 }
 
 #[tokio::test]
 async fn a_slow_receiver_loses_the_newest_messages_and_gets_their_number() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let mut slow = connection.inbound(InboundFilter::Notifications);
     for at in 0..300 {
-        peer.say(&format!(r#"{{"jsonrpc":"2.0","method":"n/{at}"}}"#))
+        peer.write_line(&format!(r#"{{"jsonrpc":"2.0","method":"n/{at}"}}"#))
             .await;
     }
     // Everything before the response of this call was read.
     let calling = connection.clone();
     let call =
         tokio::spawn(async move { calling.request("m", None, CallOptions::default()).await });
-    let told = peer.told().await;
-    peer.answer(&told, "{}").await;
+    let received = peer.receive().await;
+    peer.respond(&received, "{}").await;
     call.await.unwrap().unwrap();
     assert!(matches!(slow.next().await, InboundEvent::Lagged(44)));
     for at in 0..256 {
@@ -85,26 +88,26 @@ async fn queued_messages_are_bounded_in_bytes() {
         line: 10_000,
         ..WireLimits::default()
     };
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(limits);
+    } = fixture(limits);
     let mut slow = connection.inbound(InboundFilter::All);
     let long = "x".repeat(4000);
     for _ in 0..5 {
-        peer.say(&format!(
+        peer.write_line(&format!(
             r#"{{"jsonrpc":"2.0","method":"n","params":["{long}"]}}"#
         ))
         .await;
     }
     let request =
         format!(r#"{{"jsonrpc":"2.0","id":9,"method":"roots/list","params":["{long}"]}}"#);
-    peer.say(&request).await;
+    peer.write_line(&request).await;
     // The dropped request gets an error response.
-    let told = peer.told().await;
+    let received = peer.receive().await;
     assert_eq!(
-        (&told["id"], &told["error"]["code"]),
+        (&received["id"], &received["error"]["code"]),
         (&json!(9), &json!(-32603))
     );
     assert!(matches!(slow.next().await, InboundEvent::Lagged(1..)));
@@ -118,19 +121,19 @@ async fn queued_messages_are_bounded_in_bytes() {
 
 #[tokio::test]
 async fn a_relayed_response_comes_after_the_notifications_before_it_were_handled() {
-    let Stage {
+    let Fixture {
         connection,
         mut peer,
         ..
-    } = stage(WireLimits::default());
+    } = fixture(WireLimits::default());
     let mut forwarded = connection.inbound(InboundFilter::Forwarded);
     let calling = connection.clone();
     let request = Message::request(raw("1"), "m", None);
     let call = tokio::spawn(async move { calling.relay(request, CallOptions::default()).await });
-    let told = peer.told().await;
-    peer.say(r#"{"jsonrpc":"2.0","method":"notifications/message"}"#)
+    let received = peer.receive().await;
+    peer.write_line(r#"{"jsonrpc":"2.0","method":"notifications/message"}"#)
         .await;
-    peer.answer(&told, "{}").await;
+    peer.respond(&received, "{}").await;
     assert_eq!(method(&forwarded.next().await), "notifications/message");
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     assert!(!call.is_finished(), "the message is still being handled");

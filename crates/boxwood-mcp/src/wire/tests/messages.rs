@@ -235,7 +235,7 @@ fn oversized(text: &str) -> Option<u64> {
     for part in text.as_bytes().chunks(100) {
         oversized.add(part);
     }
-    oversized.answers()
+    oversized.request_id()
 }
 
 #[test]

@@ -66,14 +66,14 @@ impl ProcessIo for Pipes {
         let mut exit = self.exit.clone();
         Box::pin(async move {
             match exit.wait_for(Option::is_some).await {
-                Ok(gone) => gone.clone().unwrap_or_else(|| left(0)),
-                Err(_) => left(0),
+                Ok(exit) => exit.clone().unwrap_or_else(|| process_exit(0)),
+                Err(_) => process_exit(0),
             }
         })
     }
 }
 
-fn left(code: i32) -> ProcessExit {
+fn process_exit(code: i32) -> ProcessExit {
     ProcessExit {
         exit_code: Some(code),
         why: None,
@@ -96,11 +96,11 @@ impl Peer {
         (read > 0).then(|| serde_json::from_str(&line).expect("we send JSON"))
     }
 
-    async fn told(&mut self) -> Value {
+    async fn receive(&mut self) -> Value {
         self.line().await.expect("its input is open")
     }
 
-    async fn say(&mut self, text: &str) {
+    async fn write_line(&mut self, text: &str) {
         self.write(format!("{text}\n").as_bytes()).await;
     }
 
@@ -109,28 +109,28 @@ impl Peer {
         output.write_all(bytes).await.expect("the reader is open");
     }
 
-    async fn answer(&mut self, request: &Value, result: &str) {
+    async fn respond(&mut self, request: &Value, result: &str) {
         let id = &request["id"];
-        self.say(&format!(
+        self.write_line(&format!(
             r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
         ))
         .await;
     }
 
     fn exit(&self, code: i32) {
-        self.exit.send_replace(Some(left(code)));
+        self.exit.send_replace(Some(process_exit(code)));
     }
 }
 
-struct Stage {
+struct Fixture {
     connection: Connection,
     peer: Peer,
     log: Arc<ProtocolLog>,
 }
 
-fn stage(limits: WireLimits) -> Stage {
-    let (input, their_input) = tokio::io::duplex(PIPE);
-    let (their_output, output) = tokio::io::duplex(PIPE);
+fn fixture(limits: WireLimits) -> Fixture {
+    let (input, peer_input) = tokio::io::duplex(PIPE);
+    let (peer_output, output) = tokio::io::duplex(PIPE);
     let (exit, exited) = watch::channel(None);
     let wire = Pipes {
         output: Mutex::new(output),
@@ -138,11 +138,11 @@ fn stage(limits: WireLimits) -> Stage {
         exit: exited,
     };
     let log = Arc::new(ProtocolLog::default());
-    Stage {
+    Fixture {
         connection: Connection::open(Box::new(wire), limits, Arc::clone(&log)),
         peer: Peer {
-            input: Some(BufReader::new(their_input)),
-            output: Some(their_output),
+            input: Some(BufReader::new(peer_input)),
+            output: Some(peer_output),
             exit,
         },
         log,
@@ -153,6 +153,6 @@ fn raw(json: &str) -> Box<RawValue> {
     RawValue::from_string(json.to_owned()).expect("test JSON")
 }
 
-fn logged(log: &ProtocolLog, words: &str) -> bool {
-    log.lines().iter().any(|line| line.contains(words))
+fn logged(log: &ProtocolLog, text: &str) -> bool {
+    log.lines().iter().any(|line| line.contains(text))
 }
