@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::{OnDrop, lock};
 
-/// Cheap to clone.
+/// The use of all sessions. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct SessionActivity {
     sessions: Arc<Mutex<HashMap<SessionId, Use>>>,
@@ -44,12 +44,12 @@ impl Use {
 
 impl SessionActivity {
     pub(crate) fn opened(&self, id: SessionId) {
-        let unused = Use {
+        let usage = Use {
             last: Instant::now(),
             calls: 0,
             streams: 0,
         };
-        lock(&self.sessions).insert(id, unused);
+        lock(&self.sessions).insert(id, usage);
     }
 
     pub(crate) fn closed(&self, id: &str) {
@@ -57,22 +57,22 @@ impl SessionActivity {
     }
 
     pub(crate) fn touch(&self, id: &str) {
-        if let Some(found) = lock(&self.sessions).get_mut(id) {
-            found.last = Instant::now();
+        if let Some(usage) = lock(&self.sessions).get_mut(id) {
+            usage.last = Instant::now();
         }
     }
 
     /// Marks the session as in use until the guard is dropped.
     pub(crate) fn hold(&self, id: &str, kind: Kind) -> OnDrop<impl FnOnce() + use<>> {
-        if let Some(found) = lock(&self.sessions).get_mut(id) {
-            *found.count(kind) += 1;
+        if let Some(usage) = lock(&self.sessions).get_mut(id) {
+            *usage.count(kind) += 1;
         }
         let (sessions, id) = (Arc::clone(&self.sessions), SessionId::from(id));
         OnDrop::new(move || {
-            if let Some(found) = lock(&sessions).get_mut(&id) {
-                let count = found.count(kind);
+            if let Some(usage) = lock(&sessions).get_mut(&id) {
+                let count = usage.count(kind);
                 *count = count.saturating_sub(1);
-                found.last = Instant::now();
+                usage.last = Instant::now();
             }
         })
     }
@@ -82,7 +82,7 @@ impl SessionActivity {
         let sessions = lock(&self.sessions);
         let idle = sessions
             .iter()
-            .filter(|(_, found)| found.is_idle(longer_than));
+            .filter(|(_, usage)| usage.is_idle(longer_than));
         idle.map(|(id, _)| Arc::clone(id)).collect()
     }
 
@@ -90,22 +90,22 @@ impl SessionActivity {
         let sessions = lock(&self.sessions);
         sessions
             .get(id)
-            .is_some_and(|found| found.is_idle(longer_than))
+            .is_some_and(|usage| usage.is_idle(longer_than))
     }
 
-    pub(crate) fn is_full(&self, most: usize) -> bool {
-        lock(&self.sessions).len() >= most
+    pub(crate) fn is_full(&self, max: usize) -> bool {
+        lock(&self.sessions).len() >= max
     }
 
-    /// The session to evict first, of those for which `may_go` returns true: no running call, preferably no
+    /// The session to evict first, of those for which `may_evict` returns true: no running call, preferably no
     /// open stream, and idle for the longest time.
-    pub(crate) fn least_active(&self, may_go: impl Fn(&str) -> bool) -> Option<SessionId> {
+    pub(crate) fn least_active(&self, may_evict: impl Fn(&str) -> bool) -> Option<SessionId> {
         let sessions = lock(&self.sessions);
         let without_calls = sessions
             .iter()
-            .filter(|(id, found)| found.calls == 0 && may_go(id));
+            .filter(|(id, usage)| usage.calls == 0 && may_evict(id));
         without_calls
-            .min_by_key(|(_, found)| (found.streams > 0, found.last))
+            .min_by_key(|(_, usage)| (usage.streams > 0, usage.last))
             .map(|(id, _)| Arc::clone(id))
     }
 }

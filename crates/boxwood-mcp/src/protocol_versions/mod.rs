@@ -42,7 +42,7 @@ pub(crate) fn negotiated(requested: &str, server: &str) -> String {
     }
 }
 
-/// Clients of this version accept an empty event at the start of a stream.
+/// Returns true if clients of this version accept an empty event at the start of a stream.
 pub(crate) fn is_primed(version: &str) -> bool {
     version >= NEWEST_LEGACY
 }

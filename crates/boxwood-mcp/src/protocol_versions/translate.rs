@@ -26,8 +26,9 @@ fn capability(method: &str) -> Option<&'static str> {
 /// Returns true if a legacy server offers the method.
 pub(crate) fn is_offered(method: &str, handshake: &Handshake) -> bool {
     // Version 2024-11-05 had completion without a capability.
-    let is_unnamed = method == "completion/complete" && handshake.protocol_version == OLDEST;
-    capability(method).is_some_and(|name| is_unnamed || handshake.has(name))
+    let needs_no_capability =
+        method == "completion/complete" && handshake.protocol_version == OLDEST;
+    capability(method).is_some_and(|name| needs_no_capability || handshake.has(name))
 }
 
 /// Methods that the modern protocol version removed. Servers that support both may still implement them.
@@ -45,7 +46,7 @@ pub(crate) fn is_removed(method: &str) -> bool {
     )
 }
 
-/// Returns true if the server may require input first.
+/// Returns true if a modern server may respond with a request for input of the client.
 pub(crate) fn may_need_input(method: &str) -> bool {
     matches!(method, "tools/call" | "prompts/get" | "resources/read")
 }
@@ -92,7 +93,7 @@ pub(crate) fn modern_answer(
     Ok(answer.with_result(result.raw()))
 }
 
-/// The lifetime is unknown.
+/// Adds the cache fields if they are missing. The lifetime is unknown, so the result must not be cached.
 fn cacheable(result: &mut Object) {
     result.set_default("ttlMs", raw(&0));
     result.set_default("cacheScope", raw("private"));
@@ -113,7 +114,7 @@ fn identify(result: &mut Object, server_info: Option<&RawValue>) {
     result.set("_meta", meta.raw());
 }
 
-/// Other codes have the same meaning.
+/// Translates the code of an error. Only one code differs between the versions.
 fn modern_error(answer: Message) -> Result<Message, RpcError> {
     match answer.error_parts() {
         Some((LEGACY_RESOURCE_NOT_FOUND, text)) => {
@@ -267,9 +268,9 @@ mod tests {
             "name": "echo", "inputResponses": {}, "requestState": "s", "future": [1],
             "_meta": {VERSION: MODERN, CLIENT_CAPABILITIES: {}, "progressToken": 3, "traceparent": "t"}
         }));
-        let left = legacy_params(&params).expect("something is left");
+        let remaining = legacy_params(&params).expect("something is left");
         assert_eq!(
-            value(&left),
+            value(&remaining),
             json!({"name": "echo", "future": [1], "_meta": {"progressToken": 3, "traceparent": "t"}})
         );
         assert!(legacy_params(&parsed(&json!({"_meta": {VERSION: MODERN}}))).is_none());
@@ -302,12 +303,16 @@ mod tests {
     fn legacy_error_codes_become_modern_ones() {
         let data = RawValue::from_string(r#"{"uri":  "x:y", "n": 1.50}"#.to_owned());
         let data = data.expect("JSON");
-        let gone = Message::failure(Some(raw(&1)), -32002, "gone", Some(data.clone()));
-        let gone = modern_answer("resources/read", gone, legacy().server_info.as_deref());
-        let gone = gone.expect_err("an error");
-        assert_eq!(gone.code, INVALID_PARAMS);
-        let kept = gone.data.map(|data| data.get().to_owned());
-        assert_eq!(kept.as_deref(), Some(data.get()), "as it was written");
+        let error = Message::failure(Some(raw(&1)), -32002, "gone", Some(data.clone()));
+        let error = modern_answer("resources/read", error, legacy().server_info.as_deref());
+        let error = error.expect_err("an error");
+        assert_eq!(error.code, INVALID_PARAMS);
+        let translated_data = error.data.map(|data| data.get().to_owned());
+        assert_eq!(
+            translated_data.as_deref(),
+            Some(data.get()),
+            "as it was written"
+        );
     }
 
     #[test]
