@@ -16,8 +16,8 @@ struct Client {
 
 impl Client {
     fn new() -> Self {
-        let (ours, theirs) = tokio::io::duplex(1 << 20);
-        let (read, write) = tokio::io::split(theirs);
+        let (client_end, server_end) = tokio::io::duplex(1 << 20);
+        let (read, write) = tokio::io::split(server_end);
         let agent = Agent::disabled(AgentSettings::default());
         let home = Home::Derived("test".to_owned());
         let server = tokio::spawn(async move {
@@ -25,7 +25,7 @@ impl Client {
                 .await
                 .expect("a clean end");
         });
-        let (read, write) = tokio::io::split(ours);
+        let (read, write) = tokio::io::split(client_end);
         Self {
             input: write,
             output: BufReader::new(read),

@@ -30,7 +30,7 @@ impl Fixture {
 #[tokio::test(start_paused = true)]
 async fn a_new_daemon_adopts_a_running_server() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let server = fixture.hosting.connected(&time).expect("connected");
     let params = RawValue::from_string("{\"protocolVersion\":\"2025-11-25\"}".to_owned());
     // The client stays connected until the daemon ends.
@@ -70,7 +70,7 @@ async fn notices_survive_adoption() {
     let fixture = Fixture::new();
     let locked = "network is locked to off by profile `tight`; on was asked for";
     *fixture.runtime.notices.lock().expect("no panic") = vec![locked.to_owned()];
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     assert_eq!(fixture.runtime_of(&time).notices, [locked]);
     let fixture = fixture.daemon_restarts().await;
     let runtime = fixture.until_status(&time, McpStatus::Connected).await;
@@ -84,9 +84,9 @@ async fn notices_survive_adoption() {
 #[tokio::test(start_paused = true)]
 async fn a_new_daemon_starts_missing_servers_and_removes_disabled_ones() {
     let fixture = Fixture::new();
-    let ended = fixture.well("ended").await;
-    let disabled = fixture.well("disabled").await;
-    let changed = fixture.well("changed").await;
+    let ended = fixture.add_connected("ended").await;
+    let disabled = fixture.add_connected("disabled").await;
+    let changed = fixture.add_connected("changed").await;
     fixture.hosting.close().await;
     fixture
         .runtime
@@ -122,7 +122,7 @@ async fn a_new_daemon_starts_missing_servers_and_removes_disabled_ones() {
 async fn an_adopted_server_that_hangs_is_restarted() {
     let fixture = Fixture::new();
     let fake_server = FakeServer {
-        deaf_after: Some(Duration::from_secs(10)),
+        stops_responding_after: Some(Duration::from_secs(10)),
         ..FakeServer::default()
     };
     fixture.add_program("deafens", fake_server);
@@ -164,7 +164,7 @@ impl Fixture {
 #[tokio::test(start_paused = true)]
 async fn a_busy_server_is_adopted() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let main = fixture.main_of("mcp-time");
     fixture.works_for(&time, 1200);
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -181,7 +181,7 @@ async fn a_busy_server_is_adopted() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_lost_during_a_call_is_reattached_without_restart() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let main = fixture.main_of("mcp-time");
     fixture.works_for(&time, 300);
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -197,7 +197,7 @@ async fn a_connection_lost_during_a_call_is_reattached_without_restart() {
 #[tokio::test(start_paused = true)]
 async fn slow_child_processes_do_not_delay_adoption() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let main = fixture.main_of("mcp-time");
     let server = fixture.hosting.connected(&time).expect("connected");
     let mut children = Vec::new();
@@ -268,7 +268,7 @@ async fn the_run_record_describes_the_running_server() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_is_reattached_without_restart() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let main = fixture
         .runtime
         .process("mcp-time", "main")
@@ -316,9 +316,9 @@ async fn a_process_without_handshake_is_not_adopted() {
 #[tokio::test(start_paused = true)]
 async fn disabling_boxes_stops_running_servers() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let main = fixture.main_of("mcp-time");
-    fixture.runtime.stands(BoxAvailability::Disabled);
+    fixture.runtime.set_availability(BoxAvailability::Disabled);
     let fixture = fixture.daemon_restarts().await;
     let runtime = fixture.until_status(&time, McpStatus::Error).await;
     assert_eq!(runtime.error_phase, Some(McpPhase::BoxUnavailable));
@@ -326,19 +326,21 @@ async fn disabling_boxes_stops_running_servers() {
     assert_eq!(message, Some("box_disabled_in_config"));
     assert!(!main.is_running());
     assert_eq!(fixture.runtime.names(), [""; 0]);
-    fixture.runtime.stands(BoxAvailability::Ready);
+    fixture.runtime.set_availability(BoxAvailability::Ready);
     fixture.until_status(&time, McpStatus::Connected).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_running_server_is_adopted_without_available_backend() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let main = fixture.main_of("mcp-time");
-    fixture.runtime.stands(BoxAvailability::Unavailable {
-        message: "it is busy".to_owned(),
-        hint: None,
-    });
+    fixture
+        .runtime
+        .set_availability(BoxAvailability::Unavailable {
+            message: "it is busy".to_owned(),
+            hint: None,
+        });
     let fixture = fixture.daemon_restarts().await;
     fixture.until_status(&time, McpStatus::Connected).await;
     assert!(Arc::ptr_eq(&main, &fixture.main_of("mcp-time")) && main.is_running());

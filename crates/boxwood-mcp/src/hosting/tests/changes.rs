@@ -44,13 +44,13 @@ async fn a_cancelled_removal_completes() {
     );
     fixture.is_gone();
     fixture.deletes_in(0);
-    fixture.well("time").await;
+    fixture.add_connected("time").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_removal_can_be_repeated() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     // A directory cannot be removed as a file.
     let file = fixture.dir.path().join("mcp/servers/time.json");
     std::fs::remove_file(&file).expect("removed");
@@ -69,7 +69,7 @@ async fn a_failed_removal_can_be_repeated() {
 #[tokio::test(start_paused = true)]
 async fn a_server_without_supervisor_can_be_removed() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     fixture.runtime.panics.store(true, Ordering::Relaxed);
     fixture.hosting.restart(&time).await.expect("taken on");
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -78,13 +78,13 @@ async fn a_server_without_supervisor_can_be_removed() {
     fixture.hosting.remove(&time).await.expect("removed");
     fixture.is_gone();
     fixture.runtime.panics.store(false, Ordering::Relaxed);
-    fixture.well("time").await;
+    fixture.add_connected("time").await;
 }
 
 #[tokio::test]
 async fn cancelled_edits_and_additions_complete() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let edit = serde_json::from_value(json!({"args": ["--utc"]})).expect("an edit");
     let mut edited = Box::pin(fixture.hosting.edit(&time, edit));
     assert!(futures_util::poll!(&mut edited).is_pending());
@@ -112,12 +112,12 @@ async fn cancelled_edits_and_additions_complete() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_removal_does_not_block_other_servers() {
     let fixture = Fixture::new();
-    let slow = fixture.well("slow").await;
+    let slow = fixture.add_connected("slow").await;
     fixture.deletes_in(50);
     let began = Instant::now();
     let others = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let other = fixture.well("other").await;
+        let other = fixture.add_connected("other").await;
         let edit = serde_json::from_value(json!({"tools": {"deny": ["x"]}})).expect("an edit");
         fixture.hosting.edit(&other, edit).await.expect("edited");
         assert!(began.elapsed() < Duration::from_secs(5));

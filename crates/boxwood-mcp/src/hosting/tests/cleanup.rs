@@ -17,19 +17,19 @@ use crate::hosting::{Hosting, HostingSettings, Runtime as _};
 
 impl Fixture {
     /// Never answers.
-    fn deaf(&self) -> McpServerSpec {
-        let deaf = FakeServer {
-            deaf_after: Some(Duration::ZERO),
+    fn unresponsive(&self) -> McpServerSpec {
+        let unresponsive = FakeServer {
+            stops_responding_after: Some(Duration::ZERO),
             ..FakeServer::default()
         };
-        self.add_program("deaf", deaf);
+        self.add_program("deaf", unresponsive);
         spec_of(json!({"name": "server", "command": "deaf"}))
     }
 
     /// Cancels a test once it has its box.
     async fn gives_a_test_up(&self, meanwhile: impl FnOnce()) {
         let (tell, _told) = mpsc::channel(64);
-        let mut test = Box::pin(self.hosting.test(self.deaf(), tell));
+        let mut test = Box::pin(self.hosting.test(self.unresponsive(), tell));
         let early = tokio::time::timeout(Duration::from_secs(10), &mut test).await;
         assert!(early.is_err(), "it does not answer");
         assert_eq!(self.runtime.names().len(), 1);
@@ -97,7 +97,7 @@ async fn a_test_reports_if_its_box_could_not_be_removed() {
 async fn running_tests_are_not_cleaned_up() {
     let fixture = Fixture::new();
     let (tell, _told) = mpsc::channel(64);
-    let mut test = Box::pin(fixture.hosting.test(fixture.deaf(), tell));
+    let mut test = Box::pin(fixture.hosting.test(fixture.unresponsive(), tell));
     let early = tokio::time::timeout(Duration::from_secs(10), &mut test).await;
     assert!(early.is_err(), "it does not answer");
     fixture.hosting.inner.context.tidy().await;
@@ -141,7 +141,7 @@ async fn a_partial_install_stays_as_long_as_its_box() {
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_server_keeps_its_data() {
     let fixture = Fixture::new();
-    fixture.well("time").await;
+    fixture.add_connected("time").await;
     fixture.hosting.close().await;
     let mcp = fixture.dir.path().join("mcp");
     // It runs from an install that is otherwise unused.

@@ -51,7 +51,7 @@ async fn stderr_of_a_client_process_is_shown() {
     let fixture = Fixture::new();
     let startup_stderr = FakeServer {
         // The main process keeps running. The first client process exits before the handshake.
-        lives: vec![None, Some(Duration::from_secs(1)), None],
+        lifetimes: vec![None, Some(Duration::from_secs(1)), None],
         slow_runs: vec![1],
         handshake_delay: Duration::from_secs(5),
         startup_stderr: "the key sesame-open is not known\n",
@@ -82,7 +82,7 @@ async fn stderr_of_a_client_process_is_shown() {
 #[tokio::test(start_paused = true)]
 async fn child_processes_are_limited_and_stopped_when_idle() {
     let fixture = Fixture::with(|settings| settings.max_children = 2);
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let server = fixture.hosting.server(&time).await.expect("a server");
     let first = server.own(initialize()).await.expect("a child");
     let second = server.own(initialize()).await.expect("a child");
@@ -168,9 +168,9 @@ async fn a_hung_modern_process_is_replaced() {
     let fixture = Fixture::new();
     let hangs = FakeServer {
         is_modern: true,
-        deaf_after: Some(Duration::from_secs(10)),
+        stops_responding_after: Some(Duration::from_secs(10)),
         // The first modern process.
-        deaf_run: Some(1),
+        unresponsive_run: Some(1),
         ..FakeServer::default()
     };
     fixture.add_program("hangs", hangs);
@@ -204,9 +204,9 @@ async fn a_hung_modern_process_is_replaced() {
 async fn a_hung_client_process_is_closed() {
     let fixture = Fixture::new();
     let hangs = FakeServer {
-        deaf_after: Some(Duration::from_secs(10)),
+        stops_responding_after: Some(Duration::from_secs(10)),
         // The first child process.
-        deaf_run: Some(1),
+        unresponsive_run: Some(1),
         ..FakeServer::default()
     };
     fixture.add_program("hangs", hangs);
@@ -272,7 +272,7 @@ async fn a_discovery_timeout_means_a_legacy_server() {
 #[tokio::test(start_paused = true)]
 async fn without_modern_process_the_main_one_serves_modern_clients() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let server = fixture.hosting.server(&time).await.expect("a server");
     fixture
         .runtime

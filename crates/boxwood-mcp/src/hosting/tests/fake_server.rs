@@ -13,15 +13,15 @@ use crate::hosting::ProcessExit;
 #[derive(Clone)]
 pub(super) struct FakeServer {
     /// Lifetime of each run, in order. The last one repeats. `None` means that it does not exit.
-    pub(super) lives: Vec<Option<Duration>>,
-    /// Stops answering after this time.
-    pub(super) deaf_after: Option<Duration>,
-    /// Limits `deaf_after` to this run.
-    pub(super) deaf_run: Option<usize>,
+    pub(super) lifetimes: Vec<Option<Duration>>,
+    /// Stops responding after this time.
+    pub(super) stops_responding_after: Option<Duration>,
+    /// Limits `stops_responding_after` to this run.
+    pub(super) unresponsive_run: Option<usize>,
     /// Stops reading input after this time, without exiting.
     pub(super) closes_input_after: Option<Duration>,
     pub(super) handshake_delay: Duration,
-    /// Limits `greets_after` to these runs. Empty means all.
+    /// Limits `handshake_delay` to these runs. Empty means all.
     pub(super) slow_runs: Vec<usize>,
     /// Supports `server/discover`.
     pub(super) is_modern: bool,
@@ -37,9 +37,9 @@ pub(super) struct FakeServer {
 impl Default for FakeServer {
     fn default() -> Self {
         Self {
-            lives: vec![None],
-            deaf_after: None,
-            deaf_run: None,
+            lifetimes: vec![None],
+            stops_responding_after: None,
+            unresponsive_run: None,
             closes_input_after: None,
             handshake_delay: Duration::ZERO,
             slow_runs: Vec::new(),
@@ -53,19 +53,26 @@ impl Default for FakeServer {
 }
 
 impl FakeServer {
-    pub(super) fn living(lives: impl IntoIterator<Item = Option<u64>>) -> Self {
-        let lives = lives.into_iter().map(|life| life.map(Duration::from_secs));
+    pub(super) fn with_lifetimes(lifetimes: impl IntoIterator<Item = Option<u64>>) -> Self {
+        let lifetimes = lifetimes
+            .into_iter()
+            .map(|lifetime| lifetime.map(Duration::from_secs));
         Self {
-            lives: lives.collect(),
+            lifetimes: lifetimes.collect(),
             ..Self::default()
         }
     }
 
     pub(super) async fn serve(self, mut pipes: Pipes) -> ProcessExit {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
-        let life = self.lives.get(run).or(self.lives.last()).copied().flatten();
+        let lifetime = self
+            .lifetimes
+            .get(run)
+            .or(self.lifetimes.last())
+            .copied()
+            .flatten();
         pipes.write_stderr(self.startup_stderr);
-        let began = Instant::now();
+        let started_at = Instant::now();
         if let Some(after) = self.closes_input_after {
             let process = Arc::clone(&pipes.process);
             tokio::spawn(async move {
@@ -73,14 +80,17 @@ impl FakeServer {
                 process.refuse_input();
             });
         }
-        let talking = async {
+        let serving = async {
             let mut tools = vec!["greet", "wait", "env"];
             while let Some(bytes) = pipes.input.recv().await {
                 for line in bytes.split(|byte| *byte == b'\n') {
-                    let may_be_deaf = self.deaf_run.is_none_or(|deaf| deaf == run);
-                    let deaf_after = self.deaf_after.filter(|_| may_be_deaf);
-                    let is_deaf = deaf_after.is_some_and(|after| began.elapsed() >= after);
-                    if line.is_empty() || is_deaf {
+                    let may_stop = self
+                        .unresponsive_run
+                        .is_none_or(|unresponsive| unresponsive == run);
+                    let stops_responding_after = self.stops_responding_after.filter(|_| may_stop);
+                    let is_unresponsive =
+                        stops_responding_after.is_some_and(|after| started_at.elapsed() >= after);
+                    if line.is_empty() || is_unresponsive {
                         continue;
                     }
                     let message: Value = serde_json::from_slice(line).expect("JSON");
@@ -96,9 +106,9 @@ impl FakeServer {
                 }
             }
         };
-        match life {
-            None => talking.await,
-            Some(life) => drop(tokio::time::timeout(life, talking).await),
+        match lifetime {
+            None => serving.await,
+            Some(lifetime) => drop(tokio::time::timeout(lifetime, serving).await),
         }
         ProcessExit {
             exit_code: Some(3),
@@ -119,12 +129,12 @@ impl FakeServer {
         }
         // Reveals its variables, as some servers do.
         let env = &pipes.process.spec.env;
-        let told = env.get("TOLD").map_or("1", String::as_str);
+        let text = env.get("TOLD").map_or("1", String::as_str);
         let result = match method {
             "initialize" => Ok(json!({
                 "protocolVersion": params["protocolVersion"],
                 "capabilities": {"tools": {"listChanged": true}},
-                "serverInfo": {"name": "fake", "version": told},
+                "serverInfo": {"name": "fake", "version": text},
             })),
             "server/discover" if self.is_modern => Ok(json!({
                 "supportedVersions": ["2026-07-28"],
@@ -134,14 +144,14 @@ impl FakeServer {
             "ping" => Ok(json!({})),
             "tools/list" => {
                 let tools = tools.iter().map(|name| {
-                    let description = format!("tool {told}");
+                    let description = format!("tool {text}");
                     json!({"name": name, "description": description, "inputSchema": {"type": "object"}})
                 });
                 Ok(json!({"tools": tools.collect::<Vec<_>>()}))
             }
             "tools/call" if params["name"] == "refuse" => Err(json!({
                 "code": params["arguments"]["code"],
-                "message": format!("not with {told}"),
+                "message": format!("not with {text}"),
             })),
             "tools/call" => Ok(self.call(params, pipes, tools).await),
             _ => Err(json!({"code": -32601, "message": "unknown"})),

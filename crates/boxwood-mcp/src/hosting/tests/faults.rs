@@ -17,7 +17,7 @@ async fn a_crashing_server_has_four_attempts_after_2_4_and_8_seconds() {
     let fixture = Fixture::new();
     let fake_server = FakeServer {
         startup_stderr: "no TOKEN\n",
-        ..FakeServer::living([Some(0)])
+        ..FakeServer::with_lifetimes([Some(0)])
     };
     let runs = fake_server.runs.clone();
     fixture.add_program("doomed", fake_server);
@@ -78,7 +78,10 @@ async fn a_crashing_server_has_four_attempts_after_2_4_and_8_seconds() {
 #[tokio::test(start_paused = true)]
 async fn an_attached_process_fails_in_phase_relay_connect() {
     let fixture = Fixture::new();
-    fixture.runtime.held.store(true, Ordering::Relaxed);
+    fixture
+        .runtime
+        .has_other_reader
+        .store(true, Ordering::Relaxed);
     let time = fixture
         .add(json!({"name": "time", "command": "well"}))
         .await;
@@ -87,7 +90,10 @@ async fn an_attached_process_fails_in_phase_relay_connect() {
     let message = failed.error_message.expect("a message");
     assert!(message.contains("it is already attached"), "{message}");
     assert_eq!(fixture.runtime.names(), [""; 0], "nothing is left running");
-    fixture.runtime.held.store(false, Ordering::Relaxed);
+    fixture
+        .runtime
+        .has_other_reader
+        .store(false, Ordering::Relaxed);
     fixture.hosting.start(&time).await.expect("started");
     fixture.until_status(&time, McpStatus::Connected).await;
 }
@@ -95,7 +101,7 @@ async fn an_attached_process_fails_in_phase_relay_connect() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_call_names_its_phase_and_cause() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     for (code, expected) in [
         (-32602, ErrorCode::ValidationError),
         (-32000, ErrorCode::BackendUnavailable),
@@ -117,25 +123,25 @@ async fn a_failed_call_names_its_phase_and_cause() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_times_out_in_phase_mcp_init() {
     let fixture = Fixture::new();
-    let deaf = FakeServer {
-        deaf_after: Some(Duration::ZERO),
+    let unresponsive = FakeServer {
+        stops_responding_after: Some(Duration::ZERO),
         ..FakeServer::default()
     };
-    fixture.add_program("deaf", deaf);
+    fixture.add_program("deaf", unresponsive);
     let settings = json!({"startup_timeout_sec": 5});
-    let deaf = fixture
+    let unresponsive = fixture
         .add(json!({"name": "deaf", "command": "deaf", "box": settings}))
         .await;
     let began = Instant::now();
     let waiting = fixture
         .hosting
-        .server(&deaf)
+        .server(&unresponsive)
         .await
         .err()
         .expect("no server");
     assert!(began.elapsed() < Duration::from_secs(15));
     assert_eq!(waiting.phase(), Some(McpPhase::McpInit), "{waiting}");
-    let failed = fixture.until_status(&deaf, McpStatus::Error).await;
+    let failed = fixture.until_status(&unresponsive, McpStatus::Error).await;
     let took = began.elapsed().as_secs();
     assert!(
         (34..40).contains(&took),
@@ -151,7 +157,8 @@ async fn a_silent_server_times_out_in_phase_mcp_init() {
 #[tokio::test(start_paused = true)]
 async fn a_healthy_minute_resets_failures() {
     let fixture = Fixture::new();
-    let fake_server = FakeServer::living([Some(0), Some(0), Some(61), Some(61), Some(61), None]);
+    let fake_server =
+        FakeServer::with_lifetimes([Some(0), Some(0), Some(61), Some(61), Some(61), None]);
     let runs = fake_server.runs.clone();
     fixture.add_program("frail", fake_server);
     let frail = fixture
@@ -187,7 +194,7 @@ async fn a_healthy_minute_resets_failures() {
 #[tokio::test(start_paused = true)]
 async fn six_exits_within_five_minutes_are_a_crash_loop() {
     let fixture = Fixture::new();
-    let fake_server = FakeServer::living([0, 0, 0, 61, 0, 0, 0].map(Some));
+    let fake_server = FakeServer::with_lifetimes([0, 0, 0, 61, 0, 0, 0].map(Some));
     let runs = fake_server.runs.clone();
     fixture.add_program("loops", fake_server);
     let loops = fixture
@@ -202,7 +209,7 @@ async fn six_exits_within_five_minutes_are_a_crash_loop() {
 #[tokio::test(start_paused = true)]
 async fn a_server_starts_once_boxes_become_available() {
     let fixture = Fixture::new();
-    fixture.runtime.stands(BoxAvailability::Disabled);
+    fixture.runtime.set_availability(BoxAvailability::Disabled);
     let time = fixture
         .add(json!({"name": "time", "command": "well"}))
         .await;
@@ -224,10 +231,12 @@ async fn a_server_starts_once_boxes_become_available() {
             && error.code() == ErrorCode::BackendUnavailable,
         "{error:?}"
     );
-    fixture.runtime.stands(BoxAvailability::Unavailable {
-        message: "no user namespaces".to_owned(),
-        hint: Some("turn them on".to_owned()),
-    });
+    fixture
+        .runtime
+        .set_availability(BoxAvailability::Unavailable {
+            message: "no user namespaces".to_owned(),
+            hint: Some("turn them on".to_owned()),
+        });
     let refused = fixture
         .until(&time, |runtime| {
             runtime.error_message.as_deref() == Some("box_unavailable")
@@ -240,7 +249,7 @@ async fn a_server_starts_once_boxes_become_available() {
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(fixture.runtime.created.load(Ordering::Relaxed), 0);
     assert_eq!(fixture.runtime_of(&time).retry_count, 0);
-    fixture.runtime.stands(BoxAvailability::Ready);
+    fixture.runtime.set_availability(BoxAvailability::Ready);
     fixture.until_status(&time, McpStatus::Connected).await;
 }
 
@@ -274,23 +283,23 @@ async fn policy_denials_are_not_retried() {
 #[tokio::test(start_paused = true)]
 async fn the_existence_of_forbidden_directories_is_not_revealed() {
     let fixture = Fixture::new();
-    let words = "host_path is outside allowed_mount_roots";
+    let message = "host_path is outside allowed_mount_roots";
     fixture.runtime.refuses(Some(BoxesError {
         code: ErrorCode::Forbidden,
-        message: words.to_owned(),
+        message: message.to_owned(),
         hint: None,
         reached: true,
     }));
-    let (there, missing) = (
+    let (existing, missing) = (
         fixture.dir.path().to_owned(),
         fixture.dir.path().join("missing"),
     );
-    for (name, path) in [("there", there), ("missing", missing)] {
+    for (name, path) in [("there", existing), ("missing", missing)] {
         let spec = json!({"name": name, "command": "well", "box": {"host_path": path}});
         let server = fixture.add(spec).await;
         let refused = fixture.until_status(&server, McpStatus::Error).await;
         assert_eq!(refused.error_phase, Some(McpPhase::SessionCreate));
-        assert_eq!(refused.error_message.as_deref(), Some(words), "{name}");
+        assert_eq!(refused.error_message.as_deref(), Some(message), "{name}");
         assert_eq!(refused.hint, None, "{name}");
     }
 }
@@ -299,7 +308,7 @@ async fn the_existence_of_forbidden_directories_is_not_revealed() {
 async fn three_unanswered_pings_restart_a_server() {
     let fixture = Fixture::new();
     let fake_server = FakeServer {
-        deaf_after: Some(Duration::from_secs(100)),
+        stops_responding_after: Some(Duration::from_secs(100)),
         ..FakeServer::default()
     };
     fixture.add_program("deafens", fake_server);
@@ -322,7 +331,7 @@ async fn three_unanswered_pings_restart_a_server() {
 #[tokio::test(start_paused = true)]
 async fn a_busy_server_may_ignore_pings() {
     let fixture = Fixture::new();
-    let busy = fixture.well("busy").await;
+    let busy = fixture.add_connected("busy").await;
     let process = fixture
         .runtime
         .process("mcp-busy", "main")

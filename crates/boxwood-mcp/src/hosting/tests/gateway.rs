@@ -74,7 +74,7 @@ impl Client {
 #[tokio::test(start_paused = true)]
 async fn a_session_survives_a_restart_of_its_server() {
     let fixture = Fixture::new();
-    fixture.add_program("frail", FakeServer::living([Some(20), None]));
+    fixture.add_program("frail", FakeServer::with_lifetimes([Some(20), None]));
     fixture
         .add(json!({"name": "frail", "command": "frail"}))
         .await;
@@ -84,8 +84,11 @@ async fn a_session_survives_a_restart_of_its_server() {
         "hello"
     );
     tokio::time::sleep(Duration::from_secs(21)).await;
-    let again = client.call("greet").await;
-    assert_eq!(again["result"]["content"][0]["text"], "hello", "{again}");
+    let retried = client.call("greet").await;
+    assert_eq!(
+        retried["result"]["content"][0]["text"], "hello",
+        "{retried}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,17 +104,17 @@ async fn early_server_requests_arrive_and_the_process_ends_with_the_session() {
         .await;
     let client = Client::begun(&fixture, "curious", json!({"roots": {}})).await;
     assert_eq!(fixture.runtime.running("mcp-curious").len(), 2);
-    let mut news = client.send(Method::GET, String::new()).await.into_body();
-    let frame = news.frame().await.expect("a frame").expect("no error");
+    let mut stream = client.send(Method::GET, String::new()).await.into_body();
+    let frame = stream.frame().await.expect("a frame").expect("no error");
     let text = frame.into_data().expect("data");
     let text = String::from_utf8(text.to_vec()).expect("UTF-8");
     assert!(text.contains("roots/list"), "{text}");
     let answer = json!({"jsonrpc": "2.0", "id": "q", "result": {"roots": []}});
-    let told = client.send(Method::POST, answer.to_string()).await;
-    assert_eq!(told.status(), StatusCode::ACCEPTED);
+    let accepted = client.send(Method::POST, answer.to_string()).await;
+    assert_eq!(accepted.status(), StatusCode::ACCEPTED);
 
-    let gone = client.send(Method::DELETE, String::new()).await;
-    assert_eq!(gone.status(), StatusCode::NO_CONTENT);
+    let deleted = client.send(Method::DELETE, String::new()).await;
+    assert_eq!(deleted.status(), StatusCode::NO_CONTENT);
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(fixture.runtime.running("mcp-curious"), ["main"]);
 }
@@ -120,9 +123,9 @@ async fn early_server_requests_arrive_and_the_process_ends_with_the_session() {
 async fn a_hung_client_process_is_replaced_for_the_next_call() {
     let fixture = Fixture::new();
     let fake_server = FakeServer {
-        deaf_after: Some(Duration::from_secs(10)),
+        stops_responding_after: Some(Duration::from_secs(10)),
         // The first child process.
-        deaf_run: Some(1),
+        unresponsive_run: Some(1),
         ..FakeServer::default()
     };
     fixture.add_program("hangs", fake_server);
@@ -140,7 +143,7 @@ async fn a_hung_client_process_is_replaced_for_the_next_call() {
 #[tokio::test(start_paused = true)]
 async fn an_open_stream_keeps_the_client_process() {
     let fixture = Fixture::new();
-    fixture.well("time").await;
+    fixture.add_connected("time").await;
     let listens = Client::begun(&fixture, "time", json!({"roots": {}})).await;
     let stream = listens.send(Method::GET, String::new()).await;
     let kept = fixture.runtime.running("mcp-time");
@@ -181,7 +184,7 @@ async fn an_open_stream_does_not_keep_the_server_from_idling() {
 #[tokio::test(start_paused = true)]
 async fn without_free_slot_the_shared_process_serves_the_client() {
     let fixture = Fixture::with(|settings| settings.max_children = 1);
-    fixture.well("time").await;
+    fixture.add_connected("time").await;
     let first = Client::begun(&fixture, "time", json!({"roots": {}})).await;
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(fixture.runtime.running("mcp-time"), ["main"]);

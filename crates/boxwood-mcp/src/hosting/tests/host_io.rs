@@ -23,9 +23,9 @@ fn context() -> (tempfile::TempDir, Arc<HostContext>) {
 #[tokio::test(start_paused = true)]
 async fn a_start_waits_while_an_unresponsive_file_system_blocks_all_threads() {
     let (_dir, context) = context();
-    let room = u32::try_from(MAX_HOST_IO).expect("few");
-    let taken = context.host_io_permits.acquire_many(room).await;
-    let taken = taken.expect("room");
+    let count = u32::try_from(MAX_HOST_IO).expect("few");
+    let permits = context.host_io_permits.acquire_many(count).await;
+    let permits = permits.expect("room");
     let spec = spec_of(json!({"name": "time", "command": "no-such-program"}));
     let start = Start {
         context: &context,
@@ -36,7 +36,7 @@ async fn a_start_waits_while_an_unresponsive_file_system_blocks_all_threads() {
     let fault = start.run().await.err().expect("it ran out of time");
     assert_eq!(fault.phase, McpPhase::SessionCreate);
     assert!(fault.message.contains("timeout"), "{}", fault.message);
-    drop(taken);
+    drop(permits);
     let fault = start.run().await.err().expect("there is no such program");
     assert_ne!(fault.phase, McpPhase::SessionCreate, "{}", fault.message);
 }
@@ -44,13 +44,13 @@ async fn a_start_waits_while_an_unresponsive_file_system_blocks_all_threads() {
 #[tokio::test]
 async fn a_blocked_file_operation_keeps_its_permit() {
     let (_dir, context) = context();
-    let (end, ends) = std::sync::mpsc::channel::<()>();
-    let look = context.on_host(move || ends.recv().is_err());
-    let give_up_fault = tokio::time::timeout(Duration::from_millis(50), look).await;
-    assert!(give_up_fault.is_err());
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let operation = context.on_host(move || finished.recv().is_err());
+    let result = tokio::time::timeout(Duration::from_millis(50), operation).await;
+    assert!(result.is_err());
     assert_eq!(context.host_io_permits.available_permits(), MAX_HOST_IO - 1);
-    drop(end);
-    let room = u32::try_from(MAX_HOST_IO).expect("few");
-    let all = context.host_io_permits.acquire_many(room).await;
-    drop(all.expect("it comes back"));
+    drop(finish);
+    let count = u32::try_from(MAX_HOST_IO).expect("few");
+    let permits = context.host_io_permits.acquire_many(count).await;
+    drop(permits.expect("it comes back"));
 }

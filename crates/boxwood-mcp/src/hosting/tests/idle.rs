@@ -57,7 +57,7 @@ async fn a_long_call_keeps_the_server_running() {
 #[tokio::test(start_paused = true)]
 async fn a_stopped_server_is_only_started_explicitly() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let info = fixture.hosting.stop(&time).await.expect("stopped");
     assert_eq!(info.runtime.status, McpStatus::Stopped);
     assert_eq!(
@@ -79,7 +79,7 @@ async fn a_stopped_server_is_only_started_explicitly() {
 #[tokio::test(start_paused = true)]
 async fn a_restart_replaces_the_process_and_a_start_does_not() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let first = fixture
         .runtime
         .process("mcp-time", "main")

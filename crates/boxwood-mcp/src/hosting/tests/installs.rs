@@ -115,13 +115,13 @@ impl Bench {
 
 #[tokio::test]
 async fn an_installer_gets_the_higher_memory_limit() {
-    for (asked, given) in [(64, None), (768, Some(768))] {
+    for (memory_mb, expected) in [(64, None), (768, Some(768))] {
         let mut bench = Bench::new();
-        bench.spec.settings.memory_mb = Some(asked);
+        bench.spec.settings.memory_mb = Some(memory_mb);
         bench.install("true", 60).await.expect("installed");
         let requested = bench.runtime.requested();
         let memory: Vec<_> = requested.iter().map(|(spec, _)| spec.memory_mb).collect();
-        assert_eq!(memory, [given], "{asked}");
+        assert_eq!(memory, [expected], "{memory_mb}");
     }
 }
 
@@ -129,9 +129,9 @@ async fn an_installer_gets_the_higher_memory_limit() {
 async fn the_next_start_uses_the_cached_install() {
     let bench = Bench::new();
     let script = "echo Collecting $MODE; echo warning hunter2-secret >&2; echo it > /opt/mcp/tool";
-    let place = bench.install(script, 60).await.expect("installed");
+    let directory = bench.install(script, 60).await.expect("installed");
     assert_eq!(
-        std::fs::read_to_string(place.join("tool")).expect("a file"),
+        std::fs::read_to_string(directory.join("tool")).expect("a file"),
         "it\n"
     );
     let log = bench.progress_log.install_log();
@@ -144,13 +144,13 @@ async fn the_next_start_uses_the_cached_install() {
         (step.phase, step.detail.as_deref()),
         (McpPhase::DepInstall, Some("mcp-server-time"))
     );
-    let again = bench.install("exit 1", 60).await.expect("nothing to do");
-    assert_eq!(again, place);
+    let reused = bench.install("exit 1", 60).await.expect("nothing to do");
+    assert_eq!(reused, directory);
     assert_eq!(bench.runtime.executed().len(), 1);
     // The installer has network access whatever the server has, and no secrets.
-    let asked = serde_json::to_value(&bench.runtime.executed()[0]).expect("JSON");
-    assert_eq!(asked["network"], "on");
-    assert_eq!(asked["env"], json!({"MODE": "install"}));
+    let request = serde_json::to_value(&bench.runtime.executed()[0]).expect("JSON");
+    assert_eq!(request["network"], "on");
+    assert_eq!(request["env"], json!({"MODE": "install"}));
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn a_partial_install_is_removed_after_its_box_in_the_background() {
     let bench = Bench::new();
     let script = "mkdir -p /opt/mcp/a/b; chmod 555 /opt/mcp/a; touch /opt/mcp/half; exec sleep 60";
     let mut making = Box::pin(bench.make("key", script, 60, Reuse::IfPresent));
-    let there = || (bench.cached(), bench.runtime.names().len());
+    let counts = || (bench.cached(), bench.runtime.names().len());
     for _ in 0..600 {
         let began = tokio::time::timeout(Duration::from_millis(50), &mut making).await;
         assert!(began.is_err(), "it still installs");
@@ -224,10 +224,10 @@ async fn a_partial_install_is_removed_after_its_box_in_the_background() {
             break;
         }
     }
-    assert_eq!(there(), (1, 1));
+    assert_eq!(counts(), (1, 1));
     drop(making);
     // Removal happens in a background task, which has not run yet.
-    assert_eq!(there(), (1, 1));
+    assert_eq!(counts(), (1, 1));
     bench.settle().await;
     assert_eq!(bench.cached(), 0);
 }
@@ -483,13 +483,13 @@ async fn installs_of_tests_from_directories_are_not_shared() {
     let phase = tested.runtime.error_phase;
     assert_eq!(phase, Some(McpPhase::ProcessStart), "{}", tested.log);
     assert_eq!(fixture.installs(), 1);
-    let gone = async {
+    let removed = async {
         while fixture.entries("cache") > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let gone = tokio::time::timeout(Duration::from_secs(30), gone).await;
-    gone.expect("it goes with the test");
+    let removed = tokio::time::timeout(Duration::from_secs(30), removed).await;
+    removed.expect("removed with the test");
 }
 
 #[tokio::test]

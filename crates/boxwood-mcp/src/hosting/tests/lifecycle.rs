@@ -80,7 +80,7 @@ async fn a_server_passes_all_phases_and_lists_its_tools() {
 #[tokio::test(start_paused = true)]
 async fn calls_reach_the_server_unless_filtered() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let result = fixture.hosting.call(&time, "greet", nothing()).await;
     assert!(result.expect("a result").get().contains("hello"));
     let edit = serde_json::from_value(json!({"tools": {"allow": ["env"]}})).expect("an edit");
@@ -97,7 +97,7 @@ async fn calls_reach_the_server_unless_filtered() {
 #[tokio::test(start_paused = true)]
 async fn an_edit_restarts_only_if_the_process_changes() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let main = || {
         fixture
             .runtime
@@ -322,7 +322,7 @@ async fn removal_leaves_nothing() {
         Err(HostingError::NotFound { .. })
     ));
     // The name can be used again.
-    fixture.well("time").await;
+    fixture.add_connected("time").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -347,7 +347,7 @@ async fn a_server_can_be_removed_while_it_starts() {
 #[tokio::test(start_paused = true)]
 async fn a_name_can_only_be_replaced_explicitly() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     let spec = spec_of(json!({"name": "time", "command": "well", "args": ["again"]}));
     let refused = fixture.hosting.add(spec.clone(), false).await;
     assert!(
@@ -367,7 +367,7 @@ async fn a_name_can_only_be_replaced_explicitly() {
 #[tokio::test(start_paused = true)]
 async fn imported_servers_are_started() {
     let fixture = Fixture::new();
-    fixture.well("time").await;
+    fixture.add_connected("time").await;
     let request = serde_json::from_value(json!({"document": {"mcpServers": {
         "git": {"command": "well"}, "time": {"command": "well"},
         "far": {"url": "https://example.com/mcp"},
@@ -395,7 +395,7 @@ async fn imported_servers_are_started() {
 #[tokio::test(start_paused = true)]
 async fn changed_tools_are_listed_again() {
     let fixture = Fixture::new();
-    let time = fixture.well("time").await;
+    let time = fixture.add_connected("time").await;
     fixture
         .hosting
         .call(&time, "grow", nothing())
@@ -410,7 +410,7 @@ async fn changed_tools_are_listed_again() {
 #[tokio::test(start_paused = true)]
 async fn the_number_of_servers_is_limited() {
     let fixture = Fixture::with(|settings| settings.max_servers = 1);
-    fixture.well("one").await;
+    fixture.add_connected("one").await;
     let two = spec_of(json!({"name": "two", "command": "well"}));
     let refused = fixture.hosting.add(two, false).await;
     assert!(

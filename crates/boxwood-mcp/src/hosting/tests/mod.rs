@@ -77,8 +77,8 @@ impl Fixture {
         name
     }
 
-    /// Adds a server without misbehaviour and waits until it is connected.
-    async fn well(&self, name: &str) -> McpServerName {
+    /// Adds a server that works and waits until it is connected.
+    async fn add_connected(&self, name: &str) -> McpServerName {
         let name = self.add(json!({"name": name, "command": "well"})).await;
         self.until(&name, |runtime| runtime.status == McpStatus::Connected)
             .await;
@@ -93,20 +93,20 @@ impl Fixture {
     async fn until(
         &self,
         name: &McpServerName,
-        is_so: impl Fn(&McpRuntimeInfo) -> bool,
+        condition: impl Fn(&McpRuntimeInfo) -> bool,
     ) -> McpRuntimeInfo {
         let mut changes = self.hosting.changes();
-        let waited = tokio::time::timeout(Duration::from_hours(1), async {
+        let waiting = tokio::time::timeout(Duration::from_hours(1), async {
             loop {
                 changes.borrow_and_update();
                 let runtime = self.runtime_of(name);
-                if is_so(&runtime) {
+                if condition(&runtime) {
                     return runtime;
                 }
                 changes.changed().await.expect("hosting is there");
             }
         });
-        waited
+        waiting
             .await
             .unwrap_or_else(|_| panic!("never so: {:#?}", self.runtime_of(name)))
     }
@@ -116,9 +116,9 @@ impl Fixture {
     }
 
     /// Number of entries in a subdirectory of hosting.
-    fn entries(&self, below: &str) -> usize {
-        let place = self.dir.path().join("mcp").join(below);
-        std::fs::read_dir(place).expect("listed").count()
+    fn entries(&self, subdirectory: &str) -> usize {
+        let path = self.dir.path().join("mcp").join(subdirectory);
+        std::fs::read_dir(path).expect("listed").count()
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Pipes {
 
 impl Pipes {
     pub(super) fn write_stdout(&self, line: &str) {
-        self.process.wrote(Bytes::from(format!("{line}\n")));
+        self.process.push_output(Bytes::from(format!("{line}\n")));
     }
 
     pub(super) fn write_stderr(&self, text: &str) {
@@ -40,15 +40,15 @@ pub(super) struct Process {
     input: Mutex<Option<mpsc::UnboundedSender<Bytes>>>,
     refuses_input: AtomicBool,
     output: Mutex<Output>,
-    news: Notify,
+    output_changed: Notify,
     pub(super) stderr: Mutex<String>,
-    gone: watch::Sender<Option<ProcessExit>>,
+    exit: watch::Sender<Option<ProcessExit>>,
     pub(super) kill: CancellationToken,
 }
 
 #[derive(Default)]
 struct Output {
-    kept: VecDeque<Bytes>,
+    chunks: VecDeque<Bytes>,
     /// Incremented for each reader, so that an older one notices its replacement.
     reader: u64,
     has_ended: bool,
@@ -56,20 +56,20 @@ struct Output {
 
 impl Process {
     pub(super) fn new(session: &SessionId, spec: ProcessSpec) -> (Arc<Self>, Pipes) {
-        let (input, taken) = mpsc::unbounded_channel();
+        let (input, receiver) = mpsc::unbounded_channel();
         let process = Arc::new(Self {
             session: session.clone(),
             spec,
             input: Mutex::new(Some(input)),
             refuses_input: AtomicBool::new(false),
             output: Mutex::default(),
-            news: Notify::new(),
+            output_changed: Notify::new(),
             stderr: Mutex::default(),
-            gone: watch::Sender::new(None),
+            exit: watch::Sender::new(None),
             kill: CancellationToken::new(),
         });
         let pipes = Pipes {
-            input: taken,
+            input: receiver,
             process: Arc::clone(&process),
         };
         (process, pipes)
@@ -98,19 +98,19 @@ impl Process {
                 }
             }
         });
-        let reads = Arc::clone(&process);
-        let reading = tokio::spawn(async move {
+        let stdout_process = Arc::clone(&process);
+        let reading_stdout = tokio::spawn(async move {
             let mut buffer = vec![0; 64 * 1024];
             while let Ok(count @ 1..) = stdout.read(&mut buffer).await {
-                reads.wrote(Bytes::copy_from_slice(&buffer[..count]));
+                stdout_process.push_output(Bytes::copy_from_slice(&buffer[..count]));
             }
         });
-        let startup_stderr = Arc::clone(&process);
-        let complaining = tokio::spawn(async move {
+        let stderr_process = Arc::clone(&process);
+        let reading_stderr = tokio::spawn(async move {
             let mut buffer = vec![0; 64 * 1024];
             while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-                let mut kept = startup_stderr.stderr.lock().expect("no panic");
-                kept.push_str(&String::from_utf8_lossy(&buffer[..count]));
+                let mut text = stderr_process.stderr.lock().expect("no panic");
+                text.push_str(&String::from_utf8_lossy(&buffer[..count]));
             }
         });
         tokio::spawn(async move {
@@ -129,7 +129,7 @@ impl Process {
                 let kill = kill.args(["-KILL", "--", &group]).stderr(Stdio::null());
                 drop(kill.status().await);
             }
-            let drained = futures_util::future::join(reading, complaining);
+            let drained = futures_util::future::join(reading_stdout, reading_stderr);
             drop(tokio::time::timeout(std::time::Duration::from_secs(1), drained).await);
             process.end(ProcessExit {
                 exit_code: status.and_then(|status| status.code()),
@@ -144,37 +144,41 @@ impl Process {
         self.refuses_input.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn wrote(&self, bytes: Bytes) {
-        self.output.lock().expect("no panic").kept.push_back(bytes);
-        self.news.notify_waiters();
+    pub(super) fn push_output(&self, bytes: Bytes) {
+        self.output
+            .lock()
+            .expect("no panic")
+            .chunks
+            .push_back(bytes);
+        self.output_changed.notify_waiters();
     }
 
-    pub(super) fn end(&self, gone: ProcessExit) {
+    pub(super) fn end(&self, exit: ProcessExit) {
         self.output.lock().expect("no panic").has_ended = true;
-        self.gone.send_if_modified(|held| {
-            let is_first = held.is_none();
-            held.get_or_insert(gone);
+        self.exit.send_if_modified(|stored| {
+            let is_first = stored.is_none();
+            stored.get_or_insert(exit);
             is_first
         });
-        self.news.notify_waiters();
+        self.output_changed.notify_waiters();
     }
 
     pub(super) fn is_running(&self) -> bool {
-        self.gone.borrow().is_none()
+        self.exit.borrow().is_none()
     }
 
     pub(super) async fn exited(&self) -> ProcessExit {
-        let mut gone = self.gone.subscribe();
-        let gone = gone.wait_for(Option::is_some).await.expect("it is held");
-        gone.clone().expect("there is one")
+        let mut exit = self.exit.subscribe();
+        let exit = exit.wait_for(Option::is_some).await.expect("it is held");
+        exit.clone().expect("there is one")
     }
 
     pub(super) fn info(&self) -> ProcessInfo {
-        let gone = self.gone.borrow().clone();
+        let exit = self.exit.borrow().clone();
         ProcessInfo {
             session_id: self.session.clone(),
             process_id: self.spec.process_id.clone(),
-            status: if gone.is_none() {
+            status: if exit.is_none() {
                 ProcessStatus::Running
             } else {
                 ProcessStatus::Exited
@@ -186,7 +190,7 @@ impl Process {
             attached: false,
             started_at: Timestamp::UNIX_EPOCH,
             exited_at: None,
-            exit_code: gone.and_then(|gone| gone.exit_code),
+            exit_code: exit.and_then(|exit| exit.exit_code),
             reason: None,
             stderr_preview: String::new(),
         }
@@ -197,7 +201,7 @@ impl Process {
         output.reader += 1;
         let number = output.reader;
         drop(output);
-        self.news.notify_waiters();
+        self.output_changed.notify_waiters();
         Box::new(Attached {
             process: Arc::clone(self),
             number,
@@ -207,7 +211,7 @@ impl Process {
     /// Simulates a lost connection.
     pub(super) fn drop_reader(&self) {
         self.output.lock().expect("no panic").reader += 1;
-        self.news.notify_waiters();
+        self.output_changed.notify_waiters();
     }
 }
 
@@ -220,22 +224,22 @@ impl ProcessIo for Attached {
     fn next(&self) -> BoxFuture<'_, Option<Bytes>> {
         async move {
             loop {
-                let news = self.process.news.notified();
-                tokio::pin!(news);
-                news.as_mut().enable();
+                let output_changed = self.process.output_changed.notified();
+                tokio::pin!(output_changed);
+                output_changed.as_mut().enable();
                 {
                     let mut output = self.process.output.lock().expect("no panic");
                     if output.reader != self.number {
                         return None;
                     }
-                    if let Some(bytes) = output.kept.pop_front() {
+                    if let Some(bytes) = output.chunks.pop_front() {
                         return Some(bytes);
                     }
                     if output.has_ended {
                         return None;
                     }
                 }
-                news.await;
+                output_changed.await;
             }
         }
         .boxed()

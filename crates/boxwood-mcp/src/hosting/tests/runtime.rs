@@ -42,7 +42,7 @@ pub(super) struct TestRuntime {
     /// Number of attach attempts that fail from now on.
     pub(super) attach_fails: AtomicUsize,
     /// Another reader is attached to every process.
-    pub(super) held: AtomicBool,
+    pub(super) has_other_reader: AtomicBool,
     /// Every install fails, as without a network.
     pub(super) install_fails: AtomicBool,
     /// Creating a box panics.
@@ -83,7 +83,7 @@ impl TestRuntime {
         self.state().programs.insert(name.to_owned(), run);
     }
 
-    pub(super) fn stands(&self, availability: BoxAvailability) {
+    pub(super) fn set_availability(&self, availability: BoxAvailability) {
         self.state().availability = Some(availability);
     }
 
@@ -125,7 +125,7 @@ impl TestRuntime {
     pub(super) fn running(&self, session: &str) -> Vec<String> {
         let session = SessionId::new(session).expect("an id");
         let state = self.state();
-        let processes = state.sessions.get(&session).map(|held| &held.processes);
+        let processes = state.sessions.get(&session).map(|found| &found.processes);
         processes
             .into_iter()
             .flatten()
@@ -140,12 +140,12 @@ impl TestRuntime {
 
     fn find(&self, session: &SessionId, process: &ProcessId) -> Answer<Arc<Process>> {
         let state = self.state();
-        let held = state
+        let found = state
             .sessions
             .get(session)
             .ok_or_else(|| missing(session))?;
-        let found = held.processes.get(process).cloned();
-        found.ok_or_else(|| missing(session))
+        let process = found.processes.get(process).cloned();
+        process.ok_or_else(|| missing(session))
     }
 }
 
@@ -211,7 +211,7 @@ impl Runtime for TestRuntime {
         async move {
             let takes = *self.create_takes.lock().expect("no panic");
             tokio::time::sleep(takes).await;
-            assert!(!self.panics.load(Ordering::Relaxed), "as it was told");
+            assert!(!self.panics.load(Ordering::Relaxed), "configured to panic");
             let id = spec.session_id.clone().expect("a name");
             let mut state = self.state();
             if let Some(error) = state.refuses.clone() {
@@ -248,15 +248,15 @@ impl Runtime for TestRuntime {
             let id = spec.session_id.clone().expect("a name");
             let mut state = self.state();
             state.executed.push(spec.clone());
-            let held = state.sessions.get(&id).ok_or_else(|| missing(&id))?;
+            let session = state.sessions.get(&id).ok_or_else(|| missing(&id))?;
             let child = tokio::process::Command::new("/bin/sh")
-                .args(["-c", &held.on_the_host(&spec.cmd)])
+                .args(["-c", &session.on_the_host(&spec.cmd)])
                 .envs(
                     spec.env
                         .iter()
-                        .map(|(key, value)| (key, held.on_the_host(value))),
+                        .map(|(key, value)| (key, session.on_the_host(value))),
                 )
-                .current_dir(held.cwd(spec.workdir.as_deref().unwrap_or("/workspace")))
+                .current_dir(session.cwd(spec.workdir.as_deref().unwrap_or("/workspace")))
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
@@ -275,10 +275,10 @@ impl Runtime for TestRuntime {
     }
 
     fn delete<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<()>> {
-        let fewer = |left: usize| left.checked_sub(1);
+        let decrement = |count: usize| count.checked_sub(1);
         let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
         let exists = self.state().sessions.contains_key(session);
-        if exists && self.delete_fails.fetch_update(set, get, fewer).is_ok() {
+        if exists && self.delete_fails.fetch_update(set, get, decrement).is_ok() {
             return std::future::ready(Err(not_now())).boxed();
         }
         let found = self.state().sessions.get_mut(session).map(|found| {
@@ -306,7 +306,7 @@ impl Runtime for TestRuntime {
         let state = self.state();
         let found = state.sessions.get(session);
         std::future::ready(Ok(
-            found.map(|held| info(session, held.incarnation, &held.spec))
+            found.map(|found| info(session, found.incarnation, &found.spec))
         ))
         .boxed()
     }
@@ -324,24 +324,24 @@ impl Runtime for TestRuntime {
         async move {
             let mut state = self.state();
             let program = state.programs.get(&process.command).cloned();
-            let held = state.sessions.get_mut(session);
-            let held = held.ok_or_else(|| missing(session))?;
+            let found = state.sessions.get_mut(session);
+            let found = found.ok_or_else(|| missing(session))?;
             let id = process.process_id.clone();
-            let cwd = held.cwd(&process.cwd);
-            process.command = held.on_the_host(&process.command);
+            let cwd = found.cwd(&process.cwd);
+            process.command = found.on_the_host(&process.command);
             for word in process.args.iter_mut().chain(process.env.values_mut()) {
-                *word = held.on_the_host(word);
+                *word = found.on_the_host(word);
             }
             let (started, pipes) = Process::new(session, process);
             match program {
                 Some(program) => {
                     let running = Arc::clone(&started);
                     tokio::spawn(async move {
-                        let gone = tokio::select! {
-                            gone = program(pipes) => gone,
+                        let exit = tokio::select! {
+                            exit = program(pipes) => exit,
                             () = running.kill.cancelled() => ProcessExit { exit_code: Some(137), why: None },
                         };
-                        running.end(gone);
+                        running.end(exit);
                     });
                 }
                 None => Process::spawn(pipes, &cwd).map_err(|error| BoxesError {
@@ -351,7 +351,7 @@ impl Runtime for TestRuntime {
                     reached: true,
                 })?,
             }
-            held.processes.insert(id, Arc::clone(&started));
+            found.processes.insert(id, Arc::clone(&started));
             Ok(started.info())
         }
         .boxed()
@@ -360,7 +360,13 @@ impl Runtime for TestRuntime {
     fn processes<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Answer<Vec<ProcessInfo>>> {
         let state = self.state();
         let found = state.sessions.get(session).ok_or_else(|| missing(session));
-        let found = found.map(|held| held.processes.values().map(|held| held.info()).collect());
+        let found = found.map(|found| {
+            found
+                .processes
+                .values()
+                .map(|process| process.info())
+                .collect()
+        });
         std::future::ready(found).boxed()
     }
 
@@ -372,13 +378,13 @@ impl Runtime for TestRuntime {
         async move {
             let takes = *self.attach_takes.lock().expect("no panic");
             tokio::time::sleep(takes).await;
-            let fewer = |left: usize| left.checked_sub(1);
+            let decrement = |count: usize| count.checked_sub(1);
             let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-            if self.attach_fails.fetch_update(set, get, fewer).is_ok() {
+            if self.attach_fails.fetch_update(set, get, decrement).is_ok() {
                 return Err(not_now());
             }
             let found = self.find(session, process)?;
-            if self.held.load(Ordering::Relaxed) {
+            if self.has_other_reader.load(Ordering::Relaxed) {
                 return Err(BoxesError {
                     message: "it is already attached".to_owned(),
                     ..ended()

@@ -22,7 +22,7 @@ async fn fifty_servers_wait_for_permits_without_timing_out() {
         });
         fixture.add(spec).await;
     }
-    let most = Arc::new(AtomicUsize::new(0));
+    let max_connecting = Arc::new(AtomicUsize::new(0));
     let last = name("s49");
     assert_eq!(fixture.runtime_of(&last).status, McpStatus::Queued);
     let mut progress = Box::pin(fixture.hosting.progress(&last).expect("there"));
@@ -43,7 +43,7 @@ async fn fifty_servers_wait_for_permits_without_timing_out() {
                     .filter(|info| info.runtime.status == status)
                     .count()
             };
-            most.fetch_max(count(McpStatus::Connecting), Ordering::Relaxed);
+            max_connecting.fetch_max(count(McpStatus::Connecting), Ordering::Relaxed);
             assert_eq!(count(McpStatus::Error), 0);
             if count(McpStatus::Connected) == 50 {
                 return;
@@ -53,7 +53,7 @@ async fn fifty_servers_wait_for_permits_without_timing_out() {
     };
     let (called, ()) = tokio::join!(called, watched);
     called.expect("a result");
-    assert_eq!(most.load(Ordering::Relaxed), 2);
+    assert_eq!(max_connecting.load(Ordering::Relaxed), 2);
     let took = began.elapsed().as_secs();
     assert!((100..110).contains(&took), "{took}");
     assert!(

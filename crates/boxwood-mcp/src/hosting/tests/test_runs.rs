@@ -15,7 +15,7 @@ use crate::hosting::{Hosting, Runtime as _};
 async fn a_test_lists_tools_and_removes_its_box() {
     let fixture = Fixture::new();
     let spec = spec_of(json!({"name": "time", "command": "well"}));
-    let (tell, mut told) = mpsc::channel(64);
+    let (tell, mut receiver) = mpsc::channel(64);
     let result = fixture.hosting.test(spec, tell).await.expect("tested");
     assert!(result.ok);
     assert_eq!(
@@ -27,20 +27,20 @@ async fn a_test_lists_tools_and_removes_its_box() {
     assert_eq!(fixture.runtime.names(), [""; 0]);
     assert_eq!(fixture.runtime.names().len(), 0);
     assert_eq!(fixture.hosting.list().len(), 0, "it is stored nowhere");
-    let mut heard = Vec::new();
-    while let Ok(progress) = told.try_recv() {
-        heard.push(progress);
+    let mut events = Vec::new();
+    while let Ok(progress) = receiver.try_recv() {
+        events.push(progress);
     }
     assert!(matches!(
-        heard.first(),
+        events.first(),
         Some(McpProgress::Phase {
             phase: McpPhase::SessionCreate,
             ..
         })
     ));
     assert!(
-        matches!(heard.last(), Some(McpProgress::Done { .. })),
-        "{heard:?}"
+        matches!(events.last(), Some(McpProgress::Done { .. })),
+        "{events:?}"
     );
 }
 
@@ -49,7 +49,7 @@ async fn a_failed_test_reports_the_phase_and_removes_its_box() {
     let fixture = Fixture::new();
     let startup_stderr = FakeServer {
         startup_stderr: "Traceback: no token hunter2-secret\n",
-        ..FakeServer::living([Some(0)])
+        ..FakeServer::with_lifetimes([Some(0)])
     };
     fixture.add_program("fails", startup_stderr);
     let spec = json!({"name": "fails", "command": "fails", "env": {"TOKEN": "hunter2-secret"}});
@@ -70,9 +70,9 @@ async fn a_failed_test_reports_the_phase_and_removes_its_box() {
     assert_eq!(fixture.runtime.names(), [""; 0]);
 }
 
-fn lines(told: &mut mpsc::Receiver<McpProgress>) -> Vec<String> {
+fn lines(receiver: &mut mpsc::Receiver<McpProgress>) -> Vec<String> {
     let mut lines = Vec::new();
-    while let Ok(progress) = told.try_recv() {
+    while let Ok(progress) = receiver.try_recv() {
         if let McpProgress::Output { line } = progress {
             lines.push(line);
         }
@@ -90,12 +90,12 @@ async fn stderr_is_reported_at_the_end_of_a_test() {
     };
     fixture.add_program("slow", slow);
     let spec = json!({"name": "slow", "command": "slow", "env": {"TOKEN": "hunter2-secret"}});
-    let (tell, mut told) = mpsc::channel(64);
+    let (tell, mut receiver) = mpsc::channel(64);
     let result = fixture.hosting.test(spec_of(spec), tell).await;
     let result = result.expect("tested");
     assert!(result.ok);
     assert_eq!(result.log, "loading [TOKEN]\nalmost");
-    assert_eq!(lines(&mut told), ["loading [TOKEN]", "almost"]);
+    assert_eq!(lines(&mut receiver), ["loading [TOKEN]", "almost"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,11 +126,11 @@ async fn a_waiting_test_reports_it() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_test_removes_its_box() {
     let fixture = Fixture::new();
-    let deaf = FakeServer {
-        deaf_after: Some(Duration::ZERO),
+    let unresponsive = FakeServer {
+        stops_responding_after: Some(Duration::ZERO),
         ..FakeServer::default()
     };
-    fixture.add_program("deaf", deaf);
+    fixture.add_program("deaf", unresponsive);
     let spec = spec_of(json!({"name": "deaf", "command": "deaf"}));
     let (tell, _told) = mpsc::channel(64);
     let test = fixture.hosting.test(spec, tell);

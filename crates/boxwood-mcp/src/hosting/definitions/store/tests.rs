@@ -20,35 +20,35 @@ fn text(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).expect("a file")
 }
 
-struct Held {
+struct Fixture {
     dir: tempfile::TempDir,
     store: Store,
 }
 
-impl Held {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let store = Store::open(&dir.path().join("mcp")).expect("a store");
         Self { dir, store }
     }
 
-    fn again(&self) -> Store {
+    fn reopened(&self) -> Store {
         Store::open(&self.path("")).expect("a store")
     }
 
-    fn path(&self, below: &str) -> PathBuf {
-        self.dir.path().join("mcp").join(below)
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("mcp").join(name)
     }
 }
 
 #[test]
 fn a_definition_and_its_values_survive_a_restart() {
-    let held = Held::new();
+    let fixture = Fixture::new();
     let first = spec("time", &[("TOKEN", "hunter2")]);
-    held.store.put(&first, at(1)).expect("stored");
+    fixture.store.put(&first, at(1)).expect("stored");
     let second = spec("time", &[("TOKEN", "hunter3"), ("MODE", "x")]);
-    held.store.put(&second, at(2)).expect("stored");
-    let found = held.again().read(&name("time")).expect("read");
+    fixture.store.put(&second, at(2)).expect("stored");
+    let found = fixture.reopened().read(&name("time")).expect("read");
     let expected = Stored {
         spec: second,
         created_at: at(1),
@@ -59,13 +59,13 @@ fn a_definition_and_its_values_survive_a_restart() {
 
 #[test]
 fn values_are_stored_separately_and_only_readable_by_the_owner() {
-    let held = Held::new();
+    let fixture = Fixture::new();
     let spec = spec("time", &[("TOKEN", "hunter2")]);
-    let stored = held.store.put(&spec, at(1)).expect("stored");
-    assert!(!text(held.path("servers/time.json")).contains("hunter2"));
-    assert!(text(held.path("secrets/time.json")).contains("hunter2"));
-    let mode = |below: &str| {
-        let data = fs::metadata(held.path(below)).expect("metadata");
+    let stored = fixture.store.put(&spec, at(1)).expect("stored");
+    assert!(!text(fixture.path("servers/time.json")).contains("hunter2"));
+    assert!(text(fixture.path("secrets/time.json")).contains("hunter2"));
+    let mode = |name: &str| {
+        let data = fs::metadata(fixture.path(name)).expect("metadata");
         data.permissions().mode() & 0o777
     };
     assert_eq!(mode("secrets/time.json"), 0o600);
@@ -81,14 +81,19 @@ fn values_are_stored_separately_and_only_readable_by_the_owner() {
 
 #[test]
 fn replaced_values_are_removed_from_disk() {
-    let held = Held::new();
-    let put = |env: &[(&str, &str)]| held.store.put(&spec("time", env), at(1)).expect("stored");
+    let fixture = Fixture::new();
+    let put = |env: &[(&str, &str)]| {
+        fixture
+            .store
+            .put(&spec("time", env), at(1))
+            .expect("stored")
+    };
     put(&[("TOKEN", "hunter2")]);
     put(&[("TOKEN", "hunter3")]);
-    assert!(!text(held.path("secrets/time.json")).contains("hunter2"));
+    assert!(!text(fixture.path("secrets/time.json")).contains("hunter2"));
     put(&[]);
-    assert!(!held.path("secrets/time.json").exists());
-    let found = held
+    assert!(!fixture.path("secrets/time.json").exists());
+    let found = fixture
         .store
         .read(&name("time"))
         .expect("read")
@@ -98,49 +103,56 @@ fn replaced_values_are_removed_from_disk() {
 
 #[test]
 fn a_crash_between_both_writes_keeps_the_old_pair() {
-    let held = Held::new();
-    held.store
+    let fixture = Fixture::new();
+    fixture
+        .store
         .put(&spec("time", &[("A", "old")]), at(1))
         .expect("stored");
-    let before = text(held.path("servers/time.json"));
-    held.store
+    let before = text(fixture.path("servers/time.json"));
+    fixture
+        .store
         .put(&spec("time", &[("B", "new")]), at(2))
         .expect("stored");
     // A crash after the first write.
-    fs::write(held.path("servers/time.json"), before).expect("written");
+    fs::write(fixture.path("servers/time.json"), before).expect("written");
     let both = r#"{"1":{"A":"old"},"2":{"B":"new"}}"#;
-    fs::write(held.path("secrets/time.json"), both).expect("written");
-    let found = held
-        .again()
+    fs::write(fixture.path("secrets/time.json"), both).expect("written");
+    let found = fixture
+        .reopened()
         .read(&name("time"))
         .expect("read")
         .expect("there");
     assert_eq!(found.spec, spec("time", &[("A", "old")]));
     // The unused revision does not affect the next change.
     let next = spec("time", &[("C", "next")]);
-    held.store.put(&next, at(3)).expect("stored");
-    let found = held
-        .again()
+    fixture.store.put(&next, at(3)).expect("stored");
+    let found = fixture
+        .reopened()
         .read(&name("time"))
         .expect("read")
         .expect("there");
     assert_eq!(found.spec, next);
-    assert!(!text(held.path("secrets/time.json")).contains("old"));
+    assert!(!text(fixture.path("secrets/time.json")).contains("old"));
 }
 
 #[test]
 fn an_unreadable_file_does_not_hide_the_others() {
-    let held = Held::new();
+    let fixture = Fixture::new();
     for server in ["a", "b", "c"] {
-        held.store
+        fixture
+            .store
             .put(&spec(server, &[("K", "hunter2")]), at(1))
             .expect("stored");
     }
-    fs::write(held.path("servers/b.json"), "{\"spec\": \"hunter2\"").expect("written");
-    fs::remove_file(held.path("secrets/c.json")).expect("removed");
-    fs::write(held.path("servers/-.json"), "{}").expect("written");
-    fs::copy(held.path("servers/a.json"), held.path("servers/d.json")).expect("copied");
-    let listed = held.again().list().expect("listed");
+    fs::write(fixture.path("servers/b.json"), "{\"spec\": \"hunter2\"").expect("written");
+    fs::remove_file(fixture.path("secrets/c.json")).expect("removed");
+    fs::write(fixture.path("servers/-.json"), "{}").expect("written");
+    fs::copy(
+        fixture.path("servers/a.json"),
+        fixture.path("servers/d.json"),
+    )
+    .expect("copied");
+    let listed = fixture.reopened().list().expect("listed");
     let found: Vec<_> = listed
         .servers
         .iter()
@@ -150,43 +162,45 @@ fn an_unreadable_file_does_not_hide_the_others() {
     assert_eq!(listed.unread, ["b", "c", "d"].map(name));
     assert_eq!(listed.notices.len(), 4, "{:?}", listed.notices);
     assert!(!listed.notices.concat().contains("hunter2"));
-    assert!(held.store.read(&name("b")).is_err());
+    assert!(fixture.store.read(&name("b")).is_err());
     // Adding it again repairs it.
-    held.store.put(&spec("b", &[]), at(2)).expect("stored");
-    assert!(held.store.read(&name("b")).expect("read").is_some());
+    fixture.store.put(&spec("b", &[]), at(2)).expect("stored");
+    assert!(fixture.store.read(&name("b")).expect("read").is_some());
 }
 
 #[test]
 fn removal_and_startup_remove_all_files() {
-    let held = Held::new();
-    held.store
+    let fixture = Fixture::new();
+    fixture
+        .store
         .put(&spec("time", &[("A", "x")]), at(1))
         .expect("stored");
-    held.store
+    fixture
+        .store
         .put_run_record(&name("time"), &"hello")
         .expect("stored");
     assert_eq!(
-        held.store.run_record::<String>(&name("time")).as_deref(),
+        fixture.store.run_record::<String>(&name("time")).as_deref(),
         Some("hello")
     );
-    assert_eq!(held.store.run_record::<u64>(&name("time")), None);
-    assert!(held.store.remove(&name("time")).expect("removed"));
-    assert!(!held.store.remove(&name("time")).expect("nothing to do"));
-    for place in ["servers", "secrets", "greetings"] {
-        assert_eq!(names(&held.path(place)).expect("listed"), [""; 0]);
+    assert_eq!(fixture.store.run_record::<u64>(&name("time")), None);
+    assert!(fixture.store.remove(&name("time")).expect("removed"));
+    assert!(!fixture.store.remove(&name("time")).expect("nothing to do"));
+    for directory in ["servers", "secrets", "greetings"] {
+        assert_eq!(names(&fixture.path(directory)).expect("listed"), [""; 0]);
     }
     // An interrupted removal leaves no definition. An unreadable server has one.
-    let gone = ["secrets/gone.json", "greetings/gone.json"];
+    let removed = ["secrets/gone.json", "greetings/gone.json"];
     let kept = ["servers/bad.json", "secrets/bad.json", "greetings/bad.json"];
     let partial = ["servers/.new-abc", "secrets/.new-abc"];
-    for path in gone.iter().chain(&kept).chain(&partial) {
-        fs::write(held.path(path), "{").expect("written");
+    for path in removed.iter().chain(&kept).chain(&partial) {
+        fs::write(fixture.path(path), "{").expect("written");
     }
-    held.again();
-    for path in gone.iter().chain(&partial) {
-        assert!(!held.path(path).exists(), "{path}");
+    fixture.reopened();
+    for path in removed.iter().chain(&partial) {
+        assert!(!fixture.path(path).exists(), "{path}");
     }
     for path in kept {
-        assert!(held.path(path).exists(), "{path}");
+        assert!(fixture.path(path).exists(), "{path}");
     }
 }
