@@ -150,8 +150,8 @@ impl Signal {
         let name = text.to_ascii_uppercase();
         let name = name.strip_prefix("SIG").unwrap_or(&name);
         let numbered = (1..).zip(SIGNALS);
-        let mut found = numbered.filter(|(_, known)| *known == name);
-        found.next().map(|(number, _)| Self(number))
+        let mut matching = numbered.filter(|(_, known)| *known == name);
+        matching.next().map(|(number, _)| Self(number))
     }
 
     pub fn number(self) -> i32 {

@@ -79,10 +79,10 @@ impl ImageName {
 }
 
 fn is_valid(text: &str) -> bool {
-    let Some(found) = NAME.as_ref().ok().and_then(|name| name.captures(text)) else {
+    let Some(captures) = NAME.as_ref().ok().and_then(|name| name.captures(text)) else {
         return false;
     };
-    let part = |name| found.name(name).map(|part| part.as_str());
+    let part = |name| captures.name(name).map(|part| part.as_str());
     let path = part("path").unwrap_or_default();
     let is_path_good = part("host").is_some()
         // The engines take a first part with a dot as a registry.

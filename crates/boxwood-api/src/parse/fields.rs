@@ -107,7 +107,7 @@ impl Fields {
     }
 
     /// One of several fixed values.
-    pub(crate) fn word<T>(&mut self, field: &'static str) -> Result<Option<T>, FieldError>
+    pub(crate) fn keyword<T>(&mut self, field: &'static str) -> Result<Option<T>, FieldError>
     where
         T: VariantArray + Copy + Into<&'static str>,
     {
@@ -162,13 +162,13 @@ pub(crate) fn one_of<T>(field: &str, value: &Value) -> Result<T, FieldError>
 where
     T: VariantArray + Copy + Into<&'static str>,
 {
-    let word = |variant: T| -> &'static str { variant.into() };
-    let mut words = T::VARIANTS.iter().copied();
-    let found = words.find(|variant| value.as_str() == Some(word(*variant)));
+    let name = |variant: T| -> &'static str { variant.into() };
+    let mut variants = T::VARIANTS.iter().copied();
+    let found = variants.find(|variant| value.as_str() == Some(name(*variant)));
     found.ok_or_else(|| {
         let known = T::VARIANTS
             .iter()
-            .map(|variant| format!("`{}`", word(*variant)));
+            .map(|variant| format!("`{}`", name(*variant)));
         let known: Vec<String> = known.collect();
         FieldError::new(field, format!("must be one of {}", known.join(", ")))
     })

@@ -53,8 +53,8 @@ pub(crate) fn kind(value: &Value) -> &'static str {
 
 /// The start of a text, for error messages.
 pub(crate) fn shown(text: &str) -> String {
-    const MOST: usize = 64;
-    let mut shown: String = text.chars().take(MOST).collect();
+    const MAX_CHARS: usize = 64;
+    let mut shown: String = text.chars().take(MAX_CHARS).collect();
     if shown.len() < text.len() {
         shown.push('…');
     }

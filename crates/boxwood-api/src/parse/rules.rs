@@ -51,11 +51,11 @@ impl FieldError {
     }
 }
 
-pub(crate) fn at_most_bytes(field: &str, text: &str, most: usize) -> Result<(), FieldError> {
-    if text.len() > most {
+pub(crate) fn at_most_bytes(field: &str, text: &str, max: usize) -> Result<(), FieldError> {
+    if text.len() > max {
         return Err(FieldError::new(
             field,
-            format!("must be at most {most} bytes"),
+            format!("must be at most {max} bytes"),
         ));
     }
     Ok(())

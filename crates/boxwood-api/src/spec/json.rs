@@ -15,11 +15,11 @@ impl SpecRequest {
             cmd: fields.text("cmd", Null::IsWrong)?.unwrap_or_default(),
             workdir: fields.text("workdir", Null::IsAbsent)?,
             timeout_sec: fields.unsigned("timeout_sec", "must be greater than 0")?,
-            network: fields.word("network")?,
+            network: fields.keyword("network")?,
             env: fields.text_map("env")?,
             image: fields.text("image", Null::IsWrong)?,
             host_path: fields.text("host_path", Null::IsAbsent)?,
-            host_path_mode: fields.word("host_path_mode")?,
+            host_path_mode: fields.keyword("host_path_mode")?,
             mount_path: fields.text("mount_path", Null::IsWrong)?,
             extra_mounts: mounts(&mut fields)?,
             skills: fields.texts("skills")?,
@@ -56,10 +56,10 @@ fn mounts(fields: &mut Fields) -> Result<Vec<MountSpec>, FieldError> {
 }
 
 fn mechanisms(fields: &mut Fields) -> Result<Vec<Mechanism>, FieldError> {
-    let words = fields.list("require")?;
-    let words = words.iter().enumerate();
-    words
-        .map(|(index, word)| one_of(&format!("require[{index}]"), word))
+    let values = fields.list("require")?;
+    let values = values.iter().enumerate();
+    values
+        .map(|(index, value)| one_of(&format!("require[{index}]"), value))
         .collect()
 }
 
@@ -79,7 +79,7 @@ impl MountSpec {
         let mount = Self {
             host_path: required("host_path")?,
             mount_path: required("mount_path")?,
-            mode: fields.word("mode")?.unwrap_or_default(),
+            mode: fields.keyword("mode")?.unwrap_or_default(),
         };
         fields.finish()?;
         Ok(mount)

@@ -108,9 +108,9 @@ impl SpecRequest {
             ("pids_limit", self.pids_limit, MAX_PIDS),
             ("workspace_quota_mb", self.workspace_quota_mb, MAX_QUOTA_MB),
         ];
-        for (field, value, most) in maxima {
-            if value.is_some_and(|value| value > most) {
-                return Err(FieldError::new(field, format!("must be at most {most}")));
+        for (field, value, max) in maxima {
+            if value.is_some_and(|value| value > max) {
+                return Err(FieldError::new(field, format!("must be at most {max}")));
             }
         }
         self.cpus.map_or(Ok(()), cpus_in_range)
@@ -155,9 +155,9 @@ fn cpus_in_range(cpus: f64) -> Result<(), FieldError> {
     Err(FieldError::new("cpus", rule))
 }
 
-fn at_most_entries(field: &str, count: usize, most: usize) -> Result<(), FieldError> {
-    if count > most {
-        let rule = format!("must have at most {most} entries, not {count}");
+fn at_most_entries(field: &str, count: usize, max: usize) -> Result<(), FieldError> {
+    if count > max {
+        let rule = format!("must have at most {max} entries, not {count}");
         return Err(FieldError::new(field, rule));
     }
     Ok(())
