@@ -29,8 +29,8 @@ struct Inner {
 impl Ledger {
     /// Opens the ledger at `path`. Creates a missing one, and replaces an unreadable one.
     pub async fn open(path: &Path) -> Result<(Self, Opened), OpenError> {
-        let (answer, opened) = oneshot::channel();
-        thread::spawn(path.to_owned(), answer).map_err(|source| OpenError::Thread { source })?;
+        let (sender, opened) = oneshot::channel();
+        thread::spawn(path.to_owned(), sender).map_err(|source| OpenError::Thread { source })?;
         let (messages, contents) = opened.await.map_err(|_| OpenError::Thread {
             source: std::io::Error::other("it ended while it opened the ledger"),
         })??;
@@ -59,14 +59,14 @@ impl Ledger {
     }
 
     /// Returns true if the number was assigned before.
-    pub fn has_given_out(&self, incarnation: u64) -> bool {
+    pub fn has_assigned(&self, incarnation: u64) -> bool {
         incarnation < self.0.next_incarnation.load(Ordering::Relaxed)
     }
 
     /// Adds a box before it starts. After an error it must not start. A second call for the same incarnation replaces
     /// the row.
     pub async fn insert(&self, row: Row) -> Result<(), LedgerError> {
-        self.try_ask(move |store| store.insert(&row)).await
+        self.try_run(move |store| store.insert(&row)).await
     }
 
     /// Adds a running box that this daemon has adopted, or replaces its row.
@@ -81,7 +81,7 @@ impl Ledger {
     pub async fn ready(&self, incarnation: u64) {
         // Fails only without a thread: in memory, after `close`, or after a panic.
         let _ = self
-            .ask(move |store| store.note(Note::Ready(incarnation)))
+            .run(move |store| store.note(Note::Ready(incarnation)))
             .await;
     }
 
@@ -100,19 +100,19 @@ impl Ledger {
         };
         self.add_ended(end.clone());
         // Fails only without a thread: in memory, after `close`, or after a panic.
-        let _ = self.ask(move |store| store.note(Note::Ended(end))).await;
+        let _ = self.run(move |store| store.note(Note::Ended(end))).await;
     }
 
     /// All boxes, ordered by incarnation.
     pub async fn rows(&self) -> Result<Vec<Row>, LedgerError> {
-        self.try_ask(Store::rows).await
+        self.try_run(Store::rows).await
     }
 
     /// The end of this incarnation.
     pub fn end_of(&self, session: &SessionId, incarnation: u64) -> Option<End> {
         let ended = self.ended_sessions();
-        let same = |end: &&End| end.incarnation == incarnation && end.session == *session;
-        ended.iter().rev().find(same).cloned()
+        let is_same = |end: &&End| end.incarnation == incarnation && end.session == *session;
+        ended.iter().rev().find(is_same).cloned()
     }
 
     /// Returns when the file is closed. Later changes are lost.
@@ -128,27 +128,27 @@ impl Ledger {
     }
 
     /// Without a thread the result is empty.
-    async fn try_ask<T: Default + Send + 'static>(
+    async fn try_run<T: Default + Send + 'static>(
         &self,
         work: impl FnOnce(&mut Store) -> Result<T, LedgerError> + Send + 'static,
     ) -> Result<T, LedgerError> {
-        match self.ask(work).await {
+        match self.run(work).await {
             Some(outcome) => outcome,
             None if self.0.messages.is_some() => Err(LedgerError::Closed),
             None => Ok(T::default()),
         }
     }
 
-    async fn ask<T: Send + 'static>(
+    async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Store) -> T + Send + 'static,
     ) -> Option<T> {
-        let (answer, answered) = oneshot::channel();
+        let (response_sender, response) = oneshot::channel();
         self.send(Message::Job(Box::new(move |store| {
             // The caller may have been cancelled.
-            let _ = answer.send(work(store));
+            let _ = response_sender.send(work(store));
         })));
-        answered.await.ok()
+        response.await.ok()
     }
 
     fn send(&self, message: Message) {

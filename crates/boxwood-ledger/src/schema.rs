@@ -43,7 +43,7 @@ const QUERIES: [&str; 3] = [
     "SELECT name, value FROM meta",
 ];
 
-pub(crate) enum Found {
+pub(crate) enum DatabaseState {
     Empty,
     Ready,
     /// Unusable, and why.
@@ -51,40 +51,40 @@ pub(crate) enum Found {
 }
 
 /// Changes nothing, because the database may belong to another program.
-pub(crate) fn inspect(connection: &Connection) -> rusqlite::Result<Found> {
+pub(crate) fn inspect(connection: &Connection) -> rusqlite::Result<DatabaseState> {
     let newest = newest();
     let version = number(connection, "PRAGMA user_version")?;
     let tables = number(connection, "SELECT count(*) FROM sqlite_schema")?;
     if version == 0 && tables == 0 {
-        return Ok(Found::Empty);
+        return Ok(DatabaseState::Empty);
     }
     let application = number(connection, "PRAGMA application_id")?;
     if application != APPLICATION_ID || version < 1 {
-        return Ok(Found::Foreign("it is not a ledger".to_owned()));
+        return Ok(DatabaseState::Foreign("it is not a ledger".to_owned()));
     }
     if version > newest {
-        return Ok(Found::Foreign(format!(
+        return Ok(DatabaseState::Foreign(format!(
             "it was written by a newer version (schema {version}; this version supports {newest})"
         )));
     }
-    Ok(unsound(connection)?.map_or(Found::Ready, Found::Foreign))
+    Ok(integrity_error(connection)?.map_or(DatabaseState::Ready, DatabaseState::Foreign))
 }
 
 /// Migrates the tables. Returns the reason if they are not as expected.
 pub(crate) fn prepare(connection: &mut Connection) -> rusqlite::Result<Option<String>> {
     let version = number(connection, "PRAGMA user_version")?;
-    let done = usize::try_from(version).unwrap_or(STEPS.len());
-    if done < STEPS.len() {
-        migrate(connection, done)?;
+    let applied = usize::try_from(version).unwrap_or(STEPS.len());
+    if applied < STEPS.len() {
+        migrate(connection, applied)?;
     }
-    let wrong = QUERIES
+    let error = QUERIES
         .iter()
         .find_map(|query| connection.prepare(query).err());
-    Ok(wrong.map(|error| format!("its tables are not as expected: {error}")))
+    Ok(error.map(|error| format!("its tables are not as expected: {error}")))
 }
 
 /// Checks every page, because the ledger is small.
-fn unsound(connection: &Connection) -> rusqlite::Result<Option<String>> {
+fn integrity_error(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     Ok((verdict != "ok").then_some(verdict))
 }
@@ -93,9 +93,9 @@ fn newest() -> i64 {
     i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
 }
 
-fn migrate(connection: &mut Connection, done: usize) -> rusqlite::Result<()> {
+fn migrate(connection: &mut Connection, applied: usize) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for step in &STEPS[done..] {
+    for step in &STEPS[applied..] {
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn a_ledger_of_an_earlier_version_is_migrated_with_its_boxes() {
         for steps in 1..STEPS.len() {
-            let place = tempfile::tempdir().expect("a directory");
-            let path = place.path().join("ledger.db");
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = directory.path().join("ledger.db");
             let connection = Connection::open(&path).expect("opened");
             as_of(&connection, steps);
             let filled = connection.execute_batch(
@@ -154,8 +154,8 @@ mod tests {
             assert_eq!((rows[0].incarnation, rows[0].state), (41, State::Ready));
             assert_eq!(rows[0].session, SessionId::new("s").expect("a legal id"));
             drop(store);
-            let again = Connection::open(&path).expect("opened");
-            let version = number(&again, "PRAGMA user_version").expect("a version");
+            let reopened = Connection::open(&path).expect("opened");
+            let version = number(&reopened, "PRAGMA user_version").expect("a version");
             assert_eq!(usize::try_from(version).expect("small"), STEPS.len());
         }
     }

@@ -127,11 +127,11 @@ impl Store {
              FROM boxes ORDER BY incarnation",
         )?;
         let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
-        let found = statement.query_map([], |row| {
+        let results = statement.query_map([], |row| {
             let incarnation: u64 = row.get(0)?;
             Ok(read_row(incarnation, row).ok_or(incarnation))
         })?;
-        for row in found {
+        for row in results {
             match row? {
                 Ok(row) => rows.push(row),
                 Err(incarnation) => unreadable.push(incarnation),
@@ -198,11 +198,11 @@ fn apply(transaction: &Transaction<'_>, note: &Note) -> rusqlite::Result<()> {
                 ],
             )?;
             let newest = transaction.last_insert_rowid();
-            let most = i64::try_from(MAX_ENDED).unwrap_or(i64::MAX);
+            let max_ended = i64::try_from(MAX_ENDED).unwrap_or(i64::MAX);
             change(
                 transaction,
                 "DELETE FROM ended WHERE number <= ?1",
-                params![newest.saturating_sub(most)],
+                params![newest.saturating_sub(max_ended)],
             )
         }
         Note::Forgotten(incarnation) => remove(transaction, *incarnation),

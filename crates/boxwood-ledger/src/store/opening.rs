@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{NEXT_INCARNATION, Note, Store};
 use crate::error::{LedgerError, OpenError, directory_of, is_busy, is_damage, is_full};
-use crate::schema::{self, Found};
+use crate::schema::{self, DatabaseState};
 use crate::{End, Opened};
 
 /// The previous daemon may still be exiting.
@@ -109,19 +109,19 @@ fn attempt(path: &Path) -> Result<Attempt, OpenError> {
     let outcome = create_private(path)
         .and_then(|()| connect(path))
         .and_then(|mut connection| {
-            let found = match schema::inspect(&connection)? {
-                Found::Foreign(why) => Found::Foreign(why),
-                found => {
+            let state = match schema::inspect(&connection)? {
+                DatabaseState::Foreign(why) => DatabaseState::Foreign(why),
+                state => {
                     set_pragmas(&connection)?;
-                    schema::prepare(&mut connection)?.map_or(found, Found::Foreign)
+                    schema::prepare(&mut connection)?.map_or(state, DatabaseState::Foreign)
                 }
             };
-            Ok((connection, found))
+            Ok((connection, state))
         });
     match outcome {
-        Ok((connection, Found::Ready)) => Ok(Attempt::Open(connection, Opened::Known)),
-        Ok((connection, Found::Empty)) => Ok(Attempt::Open(connection, Opened::Fresh)),
-        Ok((_, Found::Foreign(why))) => Ok(Attempt::Unusable(why)),
+        Ok((connection, DatabaseState::Ready)) => Ok(Attempt::Open(connection, Opened::Known)),
+        Ok((connection, DatabaseState::Empty)) => Ok(Attempt::Open(connection, Opened::Fresh)),
+        Ok((_, DatabaseState::Foreign(why))) => Ok(Attempt::Unusable(why)),
         Err(error) if is_damage(&error) => Ok(Attempt::Unusable(error.to_string())),
         Err(error) if is_busy(&error) => Err(OpenError::InUse {
             path: path.to_owned(),
@@ -137,13 +137,13 @@ fn attempt(path: &Path) -> Result<Attempt, OpenError> {
 /// The ledger contains paths of the host, so only the daemon's user may read it. Other errors are reported when it is
 /// opened.
 fn create_private(path: &Path) -> rusqlite::Result<()> {
-    let made = fs::OpenOptions::new()
+    let created = fs::OpenOptions::new()
         .write(true)
         // An existing file is not opened: closing it would release the locks of this process.
         .create_new(true)
         .mode(0o600)
         .open(path);
-    match made {
+    match created {
         Err(error) if error.kind() == io::ErrorKind::StorageFull => {
             Err(rusqlite::Error::SqliteFailure(
                 rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL),
@@ -213,7 +213,7 @@ fn first_incarnation() -> u64 {
 fn read_ends(connection: &Connection) -> rusqlite::Result<Vec<End>> {
     let mut statement =
         connection.prepare("SELECT session, incarnation, why, at_ms FROM ended ORDER BY number")?;
-    let found = statement.query_map([], |row| {
+    let ends = statement.query_map([], |row| {
         let (session, at_ms): (String, i64) = (row.get(0)?, row.get(3)?);
         // Unreadable rows are skipped.
         let (Ok(session), Ok(at)) = (SessionId::new(&session), Timestamp::from_millisecond(at_ms))
@@ -227,7 +227,7 @@ fn read_ends(connection: &Connection) -> rusqlite::Result<Vec<End>> {
             at,
         }))
     })?;
-    found.filter_map(Result::transpose).collect()
+    ends.filter_map(Result::transpose).collect()
 }
 
 /// Renames the damaged files, so that the damage can be examined.
@@ -244,7 +244,7 @@ fn move_aside(path: &Path) -> io::Result<PathBuf> {
 }
 
 fn is_nonempty(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| found.len() > 0)
+    fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0)
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -53,7 +53,7 @@ async fn an_incarnation_is_never_reused_even_if_the_ledger_is_removed() {
         last = ledger.next_incarnation();
     }
     ledger.insert(row(last, "s")).await.expect("written");
-    assert!(ledger.has_given_out(last) && !ledger.has_given_out(last + 1));
+    assert!(ledger.has_assigned(last) && !ledger.has_assigned(last + 1));
     ledger.close().await;
     std::fs::remove_file(&path).expect("removed");
     let (ledger, opened) = open(&path).await;

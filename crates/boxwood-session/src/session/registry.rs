@@ -273,7 +273,7 @@ impl Registry {
         };
         let why = match self.ledger.end_of(&session, incarnation) {
             Some(end) => end.why,
-            None if self.ledger.has_given_out(incarnation) => {
+            None if self.ledger.has_assigned(incarnation) => {
                 format!("incarnation {incarnation} of it is no longer there")
             }
             None => format!("incarnation {incarnation} never existed"),
