@@ -12,7 +12,7 @@ use crate::mounts::{self, own, skills};
 use crate::spec::{Owner, Settings, outer_first};
 use crate::{
     Admission, AdmittedExec, AdmittedMount, AdmittedSpec, Denial, Facts, Image, Joining,
-    OpenedPath, Origin, PolicyRules, Profile, asked,
+    OpenedPath, Origin, PolicyRules, Profile, explicit_fields,
 };
 
 /// Selects the system directories of the host.
@@ -46,8 +46,8 @@ pub fn admit(
         request.read_only_rootfs,
         profile.read_only_rootfs,
     );
-    let asked_image = named(request.image.as_deref());
-    let image_text = decision.chosen(Lock::Image, asked_image, profile.image.as_str());
+    let requested_image = named(request.image.as_deref());
+    let image_text = decision.chosen(Lock::Image, requested_image, profile.image.as_str());
     let backend = decision.backend();
     let limits = decision.limits()?;
     let timeout = decision.timeout();
@@ -80,13 +80,13 @@ pub fn admit(
                 require: require.into_iter().collect(),
                 backend,
                 owner: owner(origin),
-                asked: asked::fields(request, origin, facts),
+                explicit_fields: explicit_fields::collect(request, origin, facts),
             },
         },
         exec: AdmittedExec {
             cmd: request.cmd.clone(),
             workdir,
-            workdir_named: asked::names_workdir(request),
+            workdir_named: explicit_fields::names_workdir(request),
             env: request.env.clone(),
             timeout,
             stdin: request.stdin.clone(),
@@ -158,12 +158,12 @@ struct Files {
 impl<'a> Decision<'a> {
     /// The backend that the request or the profile names.
     fn backend(&mut self) -> Option<String> {
-        const FREE: &str = "the daemon's choice";
-        let asked = named(self.request.backend.as_deref());
+        const UNSPECIFIED: &str = "the daemon's choice";
+        let requested = named(self.request.backend.as_deref());
         let default = self.profile.backend.as_deref();
-        let chosen = self.chosen(Lock::Backend, asked, default.unwrap_or(FREE));
+        let chosen = self.chosen(Lock::Backend, requested, default.unwrap_or(UNSPECIFIED));
         // Without a requested backend the default applies, which may be `None`.
-        if asked.is_none() || self.profile.is_locked(Lock::Backend) {
+        if requested.is_none() || self.profile.is_locked(Lock::Backend) {
             default.map(str::to_owned)
         } else {
             Some(chosen.to_owned())
@@ -181,20 +181,20 @@ impl<'a> Decision<'a> {
         );
         own::check(self.origin, self.facts, self.rules)?;
         let host_path = request.host_path.as_deref().map(str::trim);
-        let asked = match host_path {
+        let requested_source = match host_path {
             None => None,
             Some(given) => self.workspace_source(given, host_path_mode)?,
         };
-        let asked =
-            asked.map(|source| AdmittedMount::new(source, mount_path.clone(), host_path_mode));
-        let workspace = match (asked, own::workspace(self.facts, &mount_path)) {
+        let requested_source = requested_source
+            .map(|source| AdmittedMount::new(source, mount_path.clone(), host_path_mode));
+        let workspace = match (requested_source, own::workspace(self.facts, &mount_path)) {
             (Some(_), Some(_)) => {
                 return Err(Denial::SameTarget {
                     field: "mount_path".to_owned(),
                     target: mount_path,
                 });
             }
-            (asked, own) => asked.or(own),
+            (requested_source, own) => requested_source.or(own),
         };
         Ok(Files {
             workspace,
@@ -243,8 +243,8 @@ impl<'a> Decision<'a> {
             let joining = match self.origin {
                 // The platform sends its whole set with every request and installs skills while its
                 // boxes run.
-                Origin::LangBotPlatform => Joining::Living,
-                Origin::Operator | Origin::Client | Origin::Hosting => Joining::WhenMade,
+                Origin::LangBotPlatform => Joining::WhileRunning,
+                Origin::Operator | Origin::Client | Origin::Hosting => Joining::AtStart,
             };
             admitted.push(AdmittedMount {
                 joining,
@@ -284,13 +284,13 @@ impl<'a> Decision<'a> {
 
     /// A locked `host_path_mode` limits all other mounts too. Otherwise a second mount would bypass
     /// the lock.
-    fn extra_mode(&mut self, field: &str, asked: MountMode) -> MountMode {
+    fn extra_mode(&mut self, field: &str, requested: MountMode) -> MountMode {
         let locked = self.profile.host_path_mode;
-        if !self.profile.is_locked(Lock::HostPathMode) || asked <= locked {
-            return asked;
+        if !self.profile.is_locked(Lock::HostPathMode) || requested <= locked {
+            return requested;
         }
         self.notices.push(format!(
-            "{field} is mounted {locked} because profile `{}` locks host_path_mode; {asked} was asked for",
+            "{field} is mounted {locked} because profile `{}` locks host_path_mode; {requested} was asked for",
             self.profile.name
         ));
         locked
@@ -315,7 +315,7 @@ fn workdir(request: &SpecRequest, files: &Files) -> Result<String, Denial> {
         )
     };
     let workdir = match named(request.workdir.as_deref()) {
-        Some(asked) => normalize_text(asked).ok_or_else(outside)?,
+        Some(requested) => normalize_text(requested).ok_or_else(outside)?,
         None => files.mount_path.clone(),
     };
     let inside = is_within(workdir.as_ref(), files.mount_path.as_ref());

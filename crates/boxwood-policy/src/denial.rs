@@ -40,19 +40,19 @@ pub enum Denial {
         workspace: String,
     },
     /// Exceeds the limits of the profile or the operator.
-    #[error("{field} of {asked} is more than {allowed}, the most that {by} allows")]
+    #[error("{field} of {requested} is more than {allowed}, the most that {by} allows")]
     TooMuch {
         field: &'static str,
-        asked: String,
+        requested: String,
         allowed: String,
         by: String,
     },
     #[error("`{mechanism}` is required and not in force: {why}")]
     Missing { mechanism: Mechanism, why: String },
     /// The box has more network access than was admitted.
-    #[error("the box must have {wanted}, but has {found}")]
+    #[error("the box must have {expected}, but has {found}")]
     Network {
-        wanted: &'static str,
+        expected: &'static str,
         found: &'static str,
     },
 }

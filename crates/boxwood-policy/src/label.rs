@@ -8,13 +8,13 @@ use crate::{AdmittedSpec, Denial};
 /// be stopped before anything runs in it.
 pub fn check_label(spec: &AdmittedSpec, label: &IsolationLabel) -> Result<(), Denial> {
     check_required(spec.require(), label)?;
-    let (wanted, found) = match (spec.network(), label.network) {
+    let (expected, found) = match (spec.network(), label.network) {
         (_, NetworkIsolation::Off) | (Network::On, NetworkIsolation::Private) => return Ok(()),
         (Network::Off, NetworkIsolation::Private) => ("no network", "a private network"),
         (Network::Off, NetworkIsolation::Host) => ("no network", "the host's network"),
         (Network::On, NetworkIsolation::Host) => ("a private network", "the host's network"),
     };
-    Err(Denial::Network { wanted, found })
+    Err(Denial::Network { expected, found })
 }
 
 /// Reports the first required mechanism that is not in force.

@@ -5,8 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod admit;
-mod asked;
 mod denial;
+mod explicit_fields;
 mod label;
 mod limits;
 mod mounts;
@@ -16,8 +16,8 @@ mod rules;
 mod spec;
 
 pub use admit::{HOST_IMAGE, admit};
-pub use asked::SpecField;
 pub use denial::Denial;
+pub use explicit_fields::SpecField;
 pub use label::{check_label, check_required};
 pub use mounts::path::{normalize, normalize_text};
 pub use mounts::{BLOCKED, check_place};

@@ -12,21 +12,26 @@ use crate::{Denial, Limits, Origin};
 
 impl Decision<'_> {
     pub(crate) fn limits(&mut self) -> Result<Limits, Denial> {
-        let (asked, usual) = (self.request, self.profile);
-        let (max, hard) = (&usual.max, &self.rules.maxima);
-        let cpus = [max.cpus, hard.cpus];
-        let memory = [max.memory_mb, hard.memory_mb];
-        let pids = [max.pids_limit, hard.pids_limit];
-        let quota = [max.workspace_quota_mb, hard.workspace_quota_mb];
+        let (request, profile) = (self.request, self.profile);
+        let (max, operator_max) = (&profile.max, &self.rules.maxima);
+        let cpus = [max.cpus, operator_max.cpus];
+        let memory = [max.memory_mb, operator_max.memory_mb];
+        let pids = [max.pids_limit, operator_max.pids_limit];
+        let quota = [max.workspace_quota_mb, operator_max.workspace_quota_mb];
         Ok(Limits {
-            cpus: self.amount(Lock::Cpus, asked.cpus, usual.cpus, cpus)?,
-            memory_mb: self.amount(Lock::MemoryMb, asked.memory_mb, usual.memory_mb, memory)?,
-            pids: self.amount(Lock::PidsLimit, asked.pids_limit, usual.pids_limit, pids)?,
-            tmp_mb: usual.tmp_mb,
+            cpus: self.amount(Lock::Cpus, request.cpus, profile.cpus, cpus)?,
+            memory_mb: self.amount(Lock::MemoryMb, request.memory_mb, profile.memory_mb, memory)?,
+            pids: self.amount(
+                Lock::PidsLimit,
+                request.pids_limit,
+                profile.pids_limit,
+                pids,
+            )?,
+            tmp_mb: profile.tmp_mb,
             workspace_quota_mb: match self.amount(
                 Lock::WorkspaceQuotaMb,
-                asked.workspace_quota_mb,
-                usual.workspace_quota_mb,
+                request.workspace_quota_mb,
+                profile.workspace_quota_mb,
                 quota,
             )? {
                 // Zero means no particular limit, so it becomes the maximum. Denying it would deny
@@ -44,23 +49,23 @@ impl Decision<'_> {
     /// timeout of the server, and the server itself has no timeout.
     pub(crate) fn timeout(&mut self) -> Duration {
         let (named, default) = (self.request.timeout_sec, self.profile.timeout_sec);
-        let (asked, most_of_profile) = match self.origin {
+        let (requested, profile_max) = match self.origin {
             Origin::Hosting => (named.unwrap_or(default), None),
             Origin::Operator | Origin::Client | Origin::LangBotPlatform => {
-                let asked = self.chosen(Lock::TimeoutSec, named, default);
-                (asked, self.profile.max.timeout_sec)
+                let requested = self.chosen(Lock::TimeoutSec, named, default);
+                (requested, self.profile.max.timeout_sec)
             }
         };
-        let mut granted = asked;
+        let mut granted = requested;
         let mut by = String::new();
-        for (most, source) in self.bounds([most_of_profile, self.rules.maxima.timeout_sec]) {
-            if granted > most {
-                (granted, by) = (most, source);
+        for (max, source) in self.bounds([profile_max, self.rules.maxima.timeout_sec]) {
+            if granted > max {
+                (granted, by) = (max, source);
             }
         }
-        if granted < asked && named.is_some() {
+        if granted < requested && named.is_some() {
             self.notices.push(format!(
-                "timeout_sec was shortened from {asked} to {granted}, the most that {by} allows"
+                "timeout_sec was shortened from {requested} to {granted}, the most that {by} allows"
             ));
         }
         Duration::from_secs(granted)
@@ -70,15 +75,15 @@ impl Decision<'_> {
     pub(crate) fn chosen<T: PartialEq + Display>(
         &mut self,
         lock: Lock,
-        asked: Option<T>,
+        requested: Option<T>,
         default: T,
     ) -> T {
-        match asked {
-            Some(asked) if !self.profile.is_locked(lock) => asked,
-            Some(asked) if asked != default => {
+        match requested {
+            Some(requested) if !self.profile.is_locked(lock) => requested,
+            Some(requested) if requested != default => {
                 let field: &str = lock.into();
                 self.notices.push(format!(
-                    "{field} is locked to {default} by profile `{}`; {asked} was asked for",
+                    "{field} is locked to {default} by profile `{}`; {requested} was asked for",
                     self.profile.name
                 ));
                 default
@@ -88,38 +93,38 @@ impl Decision<'_> {
     }
 
     /// The maxima of profile and operator, each with its source.
-    fn bounds<T>(&self, most: [Option<T>; 2]) -> impl Iterator<Item = (T, String)> + use<T> {
+    fn bounds<T>(&self, max: [Option<T>; 2]) -> impl Iterator<Item = (T, String)> + use<T> {
         let sources = [
             format!("profile `{}`", self.profile.name),
             "the operator".to_owned(),
         ];
-        let bounds = most.into_iter().zip(sources);
-        bounds.filter_map(|(most, source)| Some((most?, source)))
+        let bounds = max.into_iter().zip(sources);
+        bounds.filter_map(|(max, source)| Some((max?, source)))
     }
 
     fn amount<T: PartialOrd + Copy + Display>(
         &mut self,
         lock: Lock,
-        asked: Option<T>,
+        requested: Option<T>,
         default: T,
-        most: [Option<T>; 2],
+        max: [Option<T>; 2],
     ) -> Result<T, Denial> {
-        let mut granted = self.chosen(lock, asked, default);
-        for (most, by) in self.bounds(most) {
-            if granted <= most {
+        let mut granted = self.chosen(lock, requested, default);
+        for (max, by) in self.bounds(max) {
+            if granted <= max {
                 continue;
             }
-            if asked.is_some() && !self.profile.is_locked(lock) {
+            if requested.is_some() && !self.profile.is_locked(lock) {
                 return Err(Denial::TooMuch {
                     field: lock.into(),
-                    asked: granted.to_string(),
-                    allowed: most.to_string(),
+                    requested: granted.to_string(),
+                    allowed: max.to_string(),
                     by,
                 });
             }
             // The caller requested nothing that could be denied. The operator's two values conflict,
             // and the smaller one applies.
-            granted = most;
+            granted = max;
         }
         Ok(granted)
     }

@@ -47,9 +47,9 @@ pub(crate) fn not_blocked(
     // Objects without an absolute path (deleted or anonymous) cannot be mounted.
     let is_nameless = opened.is_some_and(|opened| !opened.real_path.is_absolute());
     let real = opened.and_then(|opened| normalize(&opened.real_path));
-    let both = [normalize(Path::new(given.trim())), real];
-    let mut both = both.iter().flatten();
-    if is_nameless || both.any(|path| is_blocked(path, origin, rules)) {
+    let paths = [normalize(Path::new(given.trim())), real];
+    let mut paths = paths.iter().flatten();
+    if is_nameless || paths.any(|path| is_blocked(path, origin, rules)) {
         return Err(blocked(field, given));
     }
     Ok(())
@@ -148,8 +148,8 @@ pub fn check_place(
         return Err(blocked(field, given));
     };
     let lexical = normalize(Path::new(given.trim()));
-    let both = || lexical.iter().chain([&real]);
-    if both().any(|path| is_blocked(path, origin, rules)) {
+    let paths = || lexical.iter().chain([&real]);
+    if paths().any(|path| is_blocked(path, origin, rules)) {
         return Err(blocked(field, given));
     }
     within_roots(field, &real.to_string_lossy(), None, origin, rules)

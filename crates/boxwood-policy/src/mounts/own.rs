@@ -13,14 +13,17 @@ const FIELD: &str = "own";
 
 /// Denies directories for other origins, and directories outside the hosting directory.
 pub(crate) fn check(origin: Origin, facts: &Facts, rules: &PolicyRules) -> Result<(), Denial> {
-    let home = rules.hosting_dir.as_deref().and_then(normalize);
-    let is_ours = |own: &OwnDirectory| {
-        let (Some(home), Some(real)) = (&home, normalize(&own.source.real_path)) else {
+    let hosting_dir = rules.hosting_dir.as_deref().and_then(normalize);
+    let is_in_hosting_dir = |own: &OwnDirectory| {
+        let (Some(hosting_dir), Some(real)) = (&hosting_dir, normalize(&own.source.real_path))
+        else {
             return false;
         };
-        own.source.is_dir && real != *home && is_within(&real, home)
+        own.source.is_dir && real != *hosting_dir && is_within(&real, hosting_dir)
     };
-    if facts.own.is_empty() || (origin == Origin::Hosting && facts.own.iter().all(is_ours)) {
+    if facts.own.is_empty()
+        || (origin == Origin::Hosting && facts.own.iter().all(is_in_hosting_dir))
+    {
         return Ok(());
     }
     Err(Denial::ForeignFacts {

@@ -30,7 +30,7 @@ pub(crate) fn admit(
         let below = format!("{DIRECTORY}/{name}");
         let mount_path = targets.take(&field, &format!("{workspace}/{below}"))?;
         admitted.push(AdmittedMount {
-            joining: Joining::Living,
+            joining: Joining::WhileRunning,
             below_workspace: Some(below),
             ..AdmittedMount::new(source.clone(), mount_path, MountMode::Ro)
         });

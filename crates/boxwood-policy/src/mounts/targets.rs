@@ -39,13 +39,13 @@ const SYSTEM_DIRECTORIES: [&str; 7] = [
 ];
 
 /// The normalised mount path, if it is allowed.
-pub(crate) fn target(field: &str, asked: &str) -> Result<String, Denial> {
+pub(crate) fn target(field: &str, mount_path: &str) -> Result<String, Denial> {
     let refuse = |target: &str| Denial::SystemTarget {
         field: field.to_owned(),
         target: target.to_owned(),
     };
     // Relative paths have been denied before.
-    let target = normalize_text(asked).ok_or_else(|| refuse(asked))?;
+    let target = normalize_text(mount_path).ok_or_else(|| refuse(mount_path))?;
     let path = Path::new(&target);
     let is_system = SYSTEM_DIRECTORIES.contains(&target.as_str())
         || SYSTEM_TREES
@@ -71,8 +71,8 @@ impl Targets {
         }
     }
 
-    pub(crate) fn take(&mut self, field: &str, asked: &str) -> Result<String, Denial> {
-        let target = target(field, asked)?;
+    pub(crate) fn take(&mut self, field: &str, mount_path: &str) -> Result<String, Denial> {
+        let target = target(field, mount_path)?;
         if self.taken.contains(&target) {
             return Err(Denial::SameTarget {
                 field: field.to_owned(),

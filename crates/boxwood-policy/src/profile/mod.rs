@@ -107,7 +107,7 @@ impl Profile {
     /// The built-in profiles.
     pub fn built_in() -> [Self; 4] {
         let standard = Self::standard();
-        let longest = |timeout_sec| Maxima {
+        let max_timeout = |timeout_sec| Maxima {
             timeout_sec: Some(timeout_sec),
             ..Maxima::default()
         };
@@ -117,7 +117,7 @@ impl Profile {
             cpus: 0.5,
             memory_mb: 256,
             pids_limit: 64,
-            max: longest(60),
+            max: max_timeout(60),
             locked: BTreeSet::from([
                 LockableField::Network,
                 LockableField::HostPathMode,
@@ -137,7 +137,7 @@ impl Profile {
             memory_mb: 1024,
             pids_limit: 256,
             read_only_rootfs: false,
-            max: longest(300),
+            max: max_timeout(300),
             ..standard.clone()
         };
         [standard, offline_readonly, network_basic, network_extended]

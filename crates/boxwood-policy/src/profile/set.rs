@@ -8,7 +8,7 @@ use boxwood_api::{LockableField, Mechanism, MountMode, Network, ProfileInfo, Spe
 use crate::{BoxUser, Denial, Profile, RulesError};
 
 /// Upper limit for `warm`.
-const MOST_WARM: usize = 256;
+const MAX_WARM: usize = 256;
 
 /// A `[profiles.NAME]` table: a base and the differences from it.
 #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
@@ -198,8 +198,8 @@ fn overlay(profile: &mut Profile, table: &ProfileConfig) {
     profile.freeze_after_sec = table.freeze_after_sec.or(profile.freeze_after_sec);
 }
 
-fn exceeds<T: PartialOrd + Copy>(value: T, most: Option<T>) -> bool {
-    most.is_some_and(|most| value > most)
+fn exceeds<T: PartialOrd + Copy>(value: T, max: Option<T>) -> bool {
+    max.is_some_and(|max| value > max)
 }
 
 /// The values of a profile must be valid in a request too.
@@ -233,8 +233,8 @@ fn check(profile: &Profile) -> Result<(), String> {
             "backend must not be empty; leave it out for the daemon's own choice".to_owned(),
         );
     }
-    if profile.warm > MOST_WARM {
-        return Err(format!("warm must not be more than {MOST_WARM}"));
+    if profile.warm > MAX_WARM {
+        return Err(format!("warm must not be more than {MAX_WARM}"));
     }
     if !(1..=1 << 20).contains(&profile.tmp_mb) {
         return Err(format!("tmp_mb must be between 1 and {}", 1 << 20));

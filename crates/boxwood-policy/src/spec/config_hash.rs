@@ -30,14 +30,14 @@ impl AdmittedSpec {
         lines.put("root", &root(self.image()));
         lines.put("network", self.network().as_str());
         // Part of the hash in earlier versions; dropping it would change every box's hash.
-        lines.put("host_network", word(false));
+        lines.put("host_network", yes_or_no(false));
         lines.put("mount_path", self.mount_path());
         match self.workspace() {
             Some(workspace) => lines.mount("workspace", workspace),
             None => lines.put("workspace", MountMode::None.as_str()),
         }
         for mount in self.extra_mounts() {
-            if mount.joining() == Joining::WhenMade {
+            if mount.joining() == Joining::AtStart {
                 lines.mount("mount", mount);
             }
         }
@@ -47,7 +47,7 @@ impl AdmittedSpec {
         lines.put("pids", &limits.pids.to_string());
         lines.put("tmp_mb", &limits.tmp_mb.to_string());
         lines.put("quota_mb", &limits.workspace_quota_mb.to_string());
-        lines.put("read_only_root", word(self.read_only_root()));
+        lines.put("read_only_root", yes_or_no(self.read_only_root()));
         let user = match self.user() {
             BoxUser::Box => "box",
             BoxUser::Root => "root",
@@ -65,8 +65,8 @@ fn root(image: &Image) -> String {
     }
 }
 
-fn word(yes: bool) -> &'static str {
-    if yes { "yes" } else { "no" }
+fn yes_or_no(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
 }
 
 #[derive(Default)]

@@ -10,25 +10,25 @@ use crate::{AdmittedMount, AdmittedSpec, SpecField};
 impl AdmittedSpec {
     /// The first setting whose configured value has changed since this box was created, according
     /// to a matching request. `None` for a request with another profile.
-    pub fn drifted_from(&self, today: &Self) -> Option<&'static str> {
-        if self.profile() != today.profile() {
+    pub fn drifted_from(&self, current: &Self) -> Option<&'static str> {
+        if self.profile() != current.profile() {
             return None;
         }
-        let renewed = self.brought_up_to_date(today).settings;
+        let renewed = self.brought_up_to_date(current).settings;
         let (old, new) = (&self.settings, &renewed);
-        let (limits, now) = (&old.limits, &new.limits);
+        let (limits, new_limits) = (&old.limits, &new.limits);
         let image = old.image != new.image || old.image_text != new.image_text;
-        let quota = limits.workspace_quota_mb != now.workspace_quota_mb;
+        let quota = limits.workspace_quota_mb != new_limits.workspace_quota_mb;
         let changes = [
             ("network", old.network != new.network),
             ("image", image),
             ("host_path_mode", old.host_path_mode != new.host_path_mode),
-            ("cpus", limits.cpus.to_bits() != now.cpus.to_bits()),
-            ("memory_mb", limits.memory_mb != now.memory_mb),
-            ("pids_limit", limits.pids != now.pids),
+            ("cpus", limits.cpus.to_bits() != new_limits.cpus.to_bits()),
+            ("memory_mb", limits.memory_mb != new_limits.memory_mb),
+            ("pids_limit", limits.pids != new_limits.pids),
             ("read_only_rootfs", old.read_only_root != new.read_only_root),
             ("workspace_quota_mb", quota),
-            ("tmp_mb", limits.tmp_mb != now.tmp_mb),
+            ("tmp_mb", limits.tmp_mb != new_limits.tmp_mb),
             ("user", old.user != new.user),
             ("backend", old.backend != new.backend),
         ];
@@ -38,10 +38,12 @@ impl AdmittedSpec {
 
     /// The same box with current values for everything that was not set explicitly.
     #[must_use]
-    pub fn brought_up_to_date(&self, today: &Self) -> Self {
+    pub fn brought_up_to_date(&self, current: &Self) -> Self {
         let mut renewed = self.clone();
-        let (spec, new) = (&mut renewed.settings, &today.settings);
-        let unnamed = |field| !self.asked().contains(&field) && !today.asked().contains(&field);
+        let (spec, new) = (&mut renewed.settings, &current.settings);
+        let unnamed = |field| {
+            !self.explicit_fields().contains(&field) && !current.explicit_fields().contains(&field)
+        };
         if unnamed(SpecField::Network) {
             spec.network = new.network;
         }
@@ -92,7 +94,7 @@ impl AdmittedSpec {
 /// Whether a prewarmed box can serve a request.
 impl AdmittedSpec {
     /// Whether the box can be prewarmed: it must not contain host paths.
-    pub fn can_be_made_ahead(&self) -> bool {
+    pub fn can_be_prewarmed(&self) -> bool {
         self.workspace.is_none() && self.host_path().is_none() && self.extra_mounts.is_empty()
     }
 
@@ -105,9 +107,9 @@ impl AdmittedSpec {
             host_path_mode: unchanged.host_path_mode,
             persistent: unchanged.persistent,
             owner: unchanged.owner,
-            asked: unchanged.asked,
+            explicit_fields: unchanged.explicit_fields,
             ..self.settings.clone()
         };
-        self.can_be_made_ahead() && other.can_be_made_ahead() && as_other == other.settings
+        self.can_be_prewarmed() && other.can_be_prewarmed() && as_other == other.settings
     }
 }

@@ -71,12 +71,13 @@ pub enum BoxUser {
 
 /// When a mount can be added to a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub enum Joining {
     /// Part of the configuration of the box: a request with other mounts means another box.
-    WhenMade,
+    #[serde(rename = "when_made")]
+    AtStart,
     /// Can also be added to a running box.
-    Living,
+    #[serde(rename = "living")]
+    WhileRunning,
 }
 
 /// Who may use the session.
@@ -108,7 +109,7 @@ impl<S> BoxMount<S> {
             source,
             mount_path,
             mode,
-            joining: Joining::WhenMade,
+            joining: Joining::AtStart,
             below_workspace: None,
         }
     }
@@ -189,7 +190,8 @@ pub(crate) struct Settings {
     pub(crate) backend: Option<String>,
     #[serde(default)]
     pub(crate) owner: Owner,
-    pub(crate) asked: BTreeSet<SpecField>,
+    #[serde(rename = "asked")]
+    pub(crate) explicit_fields: BTreeSet<SpecField>,
 }
 
 macro_rules! getters {
@@ -222,22 +224,22 @@ getters! {
     /// secrets.
     is_hosted -> bool = |s| s.settings.owner == Owner::Hosting;
     /// The fields that the caller set explicitly; all other values came from the profile.
-    asked -> &BTreeSet<SpecField> = |s| &s.settings.asked;
+    explicit_fields -> &BTreeSet<SpecField> = |s| &s.settings.explicit_fields;
 }
 
 /// Combines a spec with a running box.
 impl AdmittedSpec {
-    /// The mounts of this spec that can be added to the running box of `living`. Mounts below the
-    /// workspace are moved below that of `living`, unless the caller set `mount_path`.
-    pub fn joining(&self, living: &Self) -> Vec<AdmittedMount> {
-        let workspace = if self.asked().contains(&SpecField::MountPath) {
+    /// The mounts of this spec that can be added to the running box of `existing`. Mounts below the
+    /// workspace are moved below that of `existing`, unless the caller set `mount_path`.
+    pub fn joining(&self, existing: &Self) -> Vec<AdmittedMount> {
+        let workspace = if self.explicit_fields().contains(&SpecField::MountPath) {
             self.mount_path()
         } else {
-            living.mount_path()
+            existing.mount_path()
         };
         self.extra_mounts
             .iter()
-            .filter(|mount| mount.joining == Joining::Living)
+            .filter(|mount| mount.joining == Joining::WhileRunning)
             .map(|mount| match &mount.below_workspace {
                 Some(below) => AdmittedMount {
                     mount_path: format!("{workspace}/{below}"),
@@ -288,13 +290,13 @@ impl AdmittedExec {
     pub fn cmd(&self) -> &str {
         &self.cmd
     }
-    /// The working directory in the existing session `living`: its workspace, unless the caller
+    /// The working directory in the session `existing`: its workspace, unless the caller
     /// named a directory.
-    pub fn workdir<'a>(&'a self, living: &'a AdmittedSpec) -> &'a str {
+    pub fn workdir<'a>(&'a self, existing: &'a AdmittedSpec) -> &'a str {
         if self.workdir_named {
             &self.workdir
         } else {
-            living.mount_path()
+            existing.mount_path()
         }
     }
     pub fn env(&self) -> &BTreeMap<String, String> {

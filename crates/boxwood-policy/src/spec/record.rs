@@ -128,25 +128,25 @@ pub(crate) mod path_text {
 
     #[derive(Serialize, Deserialize)]
     #[serde(untagged)]
-    enum Spelled {
+    enum PathText {
         Text(String),
         Bytes(Vec<u8>),
     }
 
     pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-        let spelled = path.to_str().map_or_else(
-            || Spelled::Bytes(path.as_os_str().as_bytes().to_vec()),
-            |text| Spelled::Text(text.to_owned()),
+        let encoded = path.to_str().map_or_else(
+            || PathText::Bytes(path.as_os_str().as_bytes().to_vec()),
+            |text| PathText::Text(text.to_owned()),
         );
-        spelled.serialize(serializer)
+        encoded.serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<PathBuf, D::Error> {
-        Ok(match Spelled::deserialize(deserializer)? {
-            Spelled::Text(text) => PathBuf::from(text),
-            Spelled::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
+        Ok(match PathText::deserialize(deserializer)? {
+            PathText::Text(text) => PathBuf::from(text),
+            PathText::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
         })
     }
 }

@@ -25,7 +25,7 @@ fn a_bare_request_gets_the_default_profile() {
     assert_eq!(admission.exec.workdir(&admission.spec), "/workspace");
     assert_eq!(admission.exec.timeout(), Duration::from_secs(30));
     assert!(admission.exec.notices().is_empty());
-    assert!(spec.asked().is_empty());
+    assert!(spec.explicit_fields().is_empty());
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn what_the_caller_named_is_remembered() {
         ..request()
     };
     let admission = judge(&request).expect("admitted");
-    let asked: Vec<_> = admission.spec.asked().iter().copied().collect();
+    let asked: Vec<_> = admission.spec.explicit_fields().iter().copied().collect();
     assert_eq!(asked, [SpecField::Network, SpecField::Workdir]);
 }
 

@@ -26,11 +26,11 @@ fn a_request_goes_before_its_profile() {
     let rules = rules("[team]\nbackend = ' docker '\n");
     let asked = judge(Some(" podman "), Origin::Client, &rules);
     assert_eq!(asked.spec.backend(), Some("podman"));
-    assert!(asked.spec.asked().contains(&SpecField::Backend));
+    assert!(asked.spec.explicit_fields().contains(&SpecField::Backend));
     for nothing in [None, Some(""), Some("  ")] {
         let bare = judge(nothing, Origin::Client, &rules);
         assert_eq!(bare.spec.backend(), Some("docker"));
-        assert!(!bare.spec.asked().contains(&SpecField::Backend));
+        assert!(!bare.spec.explicit_fields().contains(&SpecField::Backend));
         assert!(bare.exec.notices().is_empty());
     }
     let free = judge(None, Origin::Client, &PolicyRules::default());
@@ -62,7 +62,12 @@ fn the_platform_gets_the_operators_backend_where_it_names_none() {
     assert_eq!(platform.spec.profile(), "platform");
     assert_eq!(platform.spec.backend(), Some("docker"));
     // It never sends the field, so no living session can conflict with it.
-    assert!(!platform.spec.asked().contains(&SpecField::Backend));
+    assert!(
+        !platform
+            .spec
+            .explicit_fields()
+            .contains(&SpecField::Backend)
+    );
     let named = judge(Some("podman"), Origin::LangBotPlatform, &rules);
     assert_eq!(named.spec.backend(), Some("podman"));
 }

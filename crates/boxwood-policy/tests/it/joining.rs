@@ -30,8 +30,8 @@ fn skilled(names: &[&str], found: &[&str]) -> (SpecRequest, Facts) {
 fn only_the_platforms_mounts_join_a_living_box() {
     let (request, facts) = extra("/srv/a", "/srv/a", "/data", MountMode::Rw);
     for (origin, joining) in [
-        (Origin::Operator, Joining::WhenMade),
-        (Origin::LangBotPlatform, Joining::Living),
+        (Origin::Operator, Joining::AtStart),
+        (Origin::LangBotPlatform, Joining::WhileRunning),
     ] {
         let spec = spec(&request, origin, &facts);
         assert_eq!(spec.extra_mounts()[0].joining(), joining, "{origin:?}");
@@ -60,11 +60,11 @@ fn a_skill_is_read_only_below_the_workspace_whatever_the_roots() {
     assert_eq!(
         mounts,
         [
-            ("/project/.skills/pdf", MountMode::Ro, Joining::Living),
-            ("/project/.skills/web", MountMode::Ro, Joining::Living),
+            ("/project/.skills/pdf", MountMode::Ro, Joining::WhileRunning),
+            ("/project/.skills/web", MountMode::Ro, Joining::WhileRunning),
         ]
     );
-    assert!(!spec.asked().contains(&SpecField::ExtraMounts));
+    assert!(!spec.explicit_fields().contains(&SpecField::ExtraMounts));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn the_platform_always_means_the_whole_spec() {
         ..asked
     };
     let fields = spec(&asked, Origin::LangBotPlatform, &facts)
-        .asked()
+        .explicit_fields()
         .clone();
     for field in [
         SpecField::Network,
@@ -156,7 +156,9 @@ fn the_platform_always_means_the_whole_spec() {
         assert!(!fields.contains(&field), "{field:?}");
     }
     // Others are compared only by what they named.
-    let named = spec(&asked, Origin::Operator, &facts).asked().clone();
+    let named = spec(&asked, Origin::Operator, &facts)
+        .explicit_fields()
+        .clone();
     assert_eq!(
         named.into_iter().collect::<Vec<_>>(),
         [SpecField::ExtraMounts, SpecField::Profile]

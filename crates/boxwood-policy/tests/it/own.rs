@@ -55,9 +55,19 @@ fn hosting_directories_are_mounted_although_they_are_blocked_for_callers() {
     );
     assert_eq!(admitted.spec.host_path(), None);
     // A session of that name without them is not what was meant.
-    assert!(admitted.spec.asked().contains(&SpecField::ExtraMounts));
+    assert!(
+        admitted
+            .spec
+            .explicit_fields()
+            .contains(&SpecField::ExtraMounts)
+    );
     let bare = admit(&request(), Origin::Hosting, &Facts::default(), &rules()).expect("admitted");
-    assert!(!bare.spec.asked().contains(&SpecField::ExtraMounts));
+    assert!(
+        !bare
+            .spec
+            .explicit_fields()
+            .contains(&SpecField::ExtraMounts)
+    );
 }
 
 #[test]

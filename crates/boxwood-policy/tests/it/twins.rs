@@ -91,11 +91,11 @@ fn a_box_with_something_of_the_host_is_never_made_ahead() {
         let (mut asked, facts) = workspace("/srv/project", "/srv/project");
         asked.host_path_mode = Some(mode);
         let mounted = spec_with(&asked, &rules, &facts);
-        assert!(!mounted.can_be_made_ahead(), "{mode:?}");
+        assert!(!mounted.can_be_prewarmed(), "{mode:?}");
         assert!(!plain.is_twin_of(&mounted) && !mounted.is_twin_of(&mounted));
     }
     let (asked, facts) = extra("/srv/data", "/srv/data", "/data", MountMode::Ro);
-    assert!(!spec_with(&asked, &rules, &facts).can_be_made_ahead());
+    assert!(!spec_with(&asked, &rules, &facts).can_be_prewarmed());
 }
 
 #[test]

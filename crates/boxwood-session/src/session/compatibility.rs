@@ -47,7 +47,7 @@ pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> O
     let path = |spec: &AdmittedSpec| spec.host_path().unwrap_or("null").to_owned();
     let cpus = |cpus: f64| format!("{cpus:?}");
     let mut fields = Comparison {
-        asked: asked.asked(),
+        asked: asked.explicit_fields(),
         found: None,
     };
     fields.values(Field::Network, &living.network(), &asked.network());
@@ -83,7 +83,7 @@ pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> O
 fn made_with(spec: &AdmittedSpec) -> Vec<&AdmittedMount> {
     spec.extra_mounts()
         .iter()
-        .filter(|mount| mount.joining() == Joining::WhenMade)
+        .filter(|mount| mount.joining() == Joining::AtStart)
         .collect()
 }
 

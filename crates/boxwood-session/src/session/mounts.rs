@@ -60,7 +60,7 @@ pub(crate) struct SessionRequest {
 impl SessionRequest {
     pub(crate) fn new(spec: &Arc<AdmittedSpec>) -> Self {
         let mounts = spec.extra_mounts().iter();
-        let joining = mounts.filter(|mount| mount.joining() == Joining::Living);
+        let joining = mounts.filter(|mount| mount.joining() == Joining::WhileRunning);
         Self {
             identities: joining.map(|mount| identify(mount.source())).collect(),
             spec: Arc::clone(spec),

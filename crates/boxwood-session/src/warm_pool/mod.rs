@@ -109,7 +109,7 @@ impl Warm {
         let mut pools = lock(&self.pools);
         let mut before = std::mem::take(&mut *pools);
         for wanted in specs {
-            if wanted.most == 0 || !wanted.spec.can_be_made_ahead() {
+            if wanted.most == 0 || !wanted.spec.can_be_prewarmed() {
                 continue;
             }
             let same = before.extract_if(.., |pool| pool.spec.is_twin_of(&wanted.spec));

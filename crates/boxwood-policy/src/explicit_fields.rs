@@ -64,7 +64,7 @@ const WHOLE_SPEC: [SpecField; 12] = [
     SpecField::WorkspaceQuotaMb,
 ];
 
-pub(crate) fn fields(request: &SpecRequest, origin: Origin, facts: &Facts) -> BTreeSet<SpecField> {
+pub(crate) fn collect(request: &SpecRequest, origin: Origin, facts: &Facts) -> BTreeSet<SpecField> {
     match origin {
         Origin::Operator | Origin::Client => named_fields(request),
         // A box without these directories is a different box.
@@ -113,6 +113,6 @@ fn named_fields(request: &SpecRequest) -> BTreeSet<SpecField> {
         (SpecField::Backend, is_named(request.backend.as_deref())),
     ]
     .into_iter()
-    .filter_map(|(field, asked)| asked.then_some(field))
+    .filter_map(|(field, is_set)| is_set.then_some(field))
     .collect()
 }
