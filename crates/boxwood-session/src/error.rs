@@ -132,8 +132,8 @@ pub enum SessionError {
     #[error("session {session} has no command {exec_id}")]
     ExecNotFound { session: SessionId, exec_id: u64 },
     /// Output is kept for a limited time.
-    #[error("output from byte {asked} on is no longer kept; the oldest byte kept is {oldest}")]
-    ReplayGone { asked: u64, oldest: u64 },
+    #[error("output from byte {requested} on is no longer kept; the oldest byte kept is {oldest}")]
+    ReplayGone { requested: u64, oldest: u64 },
     #[error("the command has ended and takes no more input")]
     InputClosed,
     /// A bug, reported before it could block a caller.
@@ -149,7 +149,7 @@ fn with_cause(error: &(impl std::error::Error + ?Sized)) -> String {
     }
 }
 
-const STOP_SOME: &str = "stop background processes of the session, or raise pids_limit";
+const STOP_PROCESSES_HINT: &str = "stop background processes of the session, or raise pids_limit";
 
 /// Callers with a single process have not named it, so its id is left out.
 fn with_id(before: &str, process: &ProcessId) -> String {
@@ -230,11 +230,15 @@ impl SessionError {
             }
             Self::ReplayGone { .. } => "request a later offset, or `now`",
             Self::ProcessConflict { .. } => "stop it first, or use another process_id",
-            Self::Spawn { source, .. } if matches!(**source, SpawnError::PidsLimit) => STOP_SOME,
+            Self::Spawn { source, .. } if matches!(**source, SpawnError::PidsLimit) => {
+                STOP_PROCESSES_HINT
+            }
             Self::Spawn { source, .. } if matches!(**source, SpawnError::TooLong) => {
                 "put the text in a file of the session, or send it as stdin"
             }
-            Self::File { source } if matches!(**source, FileError::PidsLimit) => STOP_SOME,
+            Self::File { source } if matches!(**source, FileError::PidsLimit) => {
+                STOP_PROCESSES_HINT
+            }
             _ => return None,
         };
         Some(hint.to_owned())
@@ -369,7 +373,7 @@ mod tests {
             source: Arc::new(FileError::PidsLimit),
         };
         assert_eq!(error.code(), ErrorCode::Capacity);
-        assert_eq!(error.hint().as_deref(), Some(STOP_SOME));
+        assert_eq!(error.hint().as_deref(), Some(STOP_PROCESSES_HINT));
     }
 
     #[test]

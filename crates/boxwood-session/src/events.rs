@@ -14,18 +14,18 @@ use crate::session::access::Access;
 const KEPT_EVENTS: usize = 1024;
 
 #[derive(Clone)]
-pub(crate) struct Events(broadcast::Sender<News>);
+pub(crate) struct Events(broadcast::Sender<Published>);
 
 #[derive(Clone)]
-struct News {
+struct Published {
     event: Event,
     /// Whether events from inside the boxes of hosted servers are included.
-    is_hostings: bool,
+    is_hosted: bool,
 }
 
 /// Events that the watcher may see.
 pub struct EventStream {
-    news: broadcast::Receiver<News>,
+    receiver: broadcast::Receiver<Published>,
     access: Access,
 }
 
@@ -33,24 +33,24 @@ impl EventStream {
     /// Cancel-safe.
     pub async fn recv(&mut self) -> Result<Event, RecvError> {
         loop {
-            let news = self.news.recv().await?;
-            if self.includes(&news) {
-                return Ok(news.event);
+            let published = self.receiver.recv().await?;
+            if self.includes(&published) {
+                return Ok(published.event);
             }
         }
     }
 
     pub fn try_recv(&mut self) -> Result<Event, TryRecvError> {
         loop {
-            let news = self.news.try_recv()?;
-            if self.includes(&news) {
-                return Ok(news.event);
+            let published = self.receiver.try_recv()?;
+            if self.includes(&published) {
+                return Ok(published.event);
             }
         }
     }
 
-    fn includes(&self, news: &News) -> bool {
-        !news.is_hostings || self.access.includes(true)
+    fn includes(&self, published: &Published) -> bool {
+        !published.is_hosted || self.access.includes(true)
     }
 }
 
@@ -61,7 +61,7 @@ impl Events {
 
     pub(crate) fn subscribe(&self, access: Access) -> EventStream {
         EventStream {
-            news: self.0.subscribe(),
+            receiver: self.0.subscribe(),
             access,
         }
     }
@@ -69,7 +69,7 @@ impl Events {
     /// For a backend that pulls an image before it starts the box of this session.
     pub(crate) fn progress_of(&self, session: &SessionId) -> Progress {
         let (events, session) = (self.clone(), session.clone());
-        Progress::to(move |news| events.emit(&session, || EventKind::ImagePull(news)))
+        Progress::to(move |progress| events.emit(&session, || EventKind::ImagePull(progress)))
     }
 
     /// An event of the session itself. Costs nothing without watchers.
@@ -82,18 +82,18 @@ impl Events {
         self.send(&session.id, session.spec.is_hosted(), kind);
     }
 
-    fn send(&self, session: &SessionId, is_hostings: bool, kind: impl FnOnce() -> EventKind) {
+    fn send(&self, session: &SessionId, is_hosted: bool, kind: impl FnOnce() -> EventKind) {
         if self.0.receiver_count() == 0 {
             return;
         }
         // Fails if the last watcher has just unsubscribed.
-        let _ = self.0.send(News {
+        let _ = self.0.send(Published {
             event: Event {
                 at: Timestamp::now(),
                 session_id: session.clone(),
                 kind: kind(),
             },
-            is_hostings,
+            is_hosted,
         });
     }
 }

@@ -109,9 +109,9 @@ impl Sessions {
 
     /// Keeps boxes of these kinds prewarmed, as many as recent requests needed.
     pub fn keep_warm(&self, specs: Vec<WarmPoolSpec>) {
-        let some = !specs.is_empty();
-        self.registry.warm.want(specs);
-        if some && self.registry.warm.needs_keeper() {
+        let has_specs = !specs.is_empty();
+        self.registry.warm.set_specs(specs);
+        if has_specs && self.registry.warm.needs_keeper() {
             tokio::spawn(warm_pool::keep(Arc::downgrade(&self.registry)));
         }
     }
@@ -205,8 +205,8 @@ impl Sessions {
                     backend.name()
                 )));
             }
-            let (argv, how) = (argv.clone(), (stdio, resume));
-            match streamed::start(record, &exec, argv, how, &self.registry).await {
+            let (argv, options) = (argv.clone(), (stdio, resume));
+            match streamed::start(record, &exec, argv, options, &self.registry).await {
                 Err(SessionError::Gone { .. }) if !retried => {
                     retried = true;
                     self.registry.close_dead(&session);
@@ -225,7 +225,7 @@ impl Sessions {
     async fn begin_exec(&self, lease: Lease) -> Result<(ExecRecord, StartPermit)> {
         let incarnation = lease.session.incarnation;
         let permit = self.registry.gate.start_permit(incarnation).await?;
-        quota::before(&lease.session).await?;
+        quota::check_before_exec(&lease.session).await?;
         let exec_id = self.registry.exec_ids.fetch_add(1, Ordering::Relaxed);
         Ok((ExecRecord::begin(exec_id, lease), permit))
     }
@@ -245,11 +245,11 @@ impl Sessions {
         self.registry.ids(self.access)
     }
 
-    /// The number of running managed processes in the sessions that `is_meant` selects.
-    pub fn running_processes(&self, is_meant: impl Fn(&SessionId) -> bool) -> u64 {
+    /// The number of running managed processes in the sessions that `is_selected` selects.
+    pub fn running_processes(&self, is_selected: impl Fn(&SessionId) -> bool) -> u64 {
         let sessions = self.registry.ready();
-        let meant = sessions.iter().filter(|session| is_meant(&session.id));
-        let running: usize = meant.map(|session| session.processes.running()).sum();
+        let selected = sessions.iter().filter(|session| is_selected(&session.id));
+        let running: usize = selected.map(|session| session.processes.running()).sum();
         running as u64
     }
 
@@ -288,8 +288,8 @@ impl Sessions {
 
     pub(crate) fn managed(&self, id: &SessionId, process: &ProcessId) -> Result<Arc<Managed>> {
         let handle = self.handle(id);
-        let found = self.registry.peek(handle)?.processes.get(process);
-        found.ok_or_else(|| managed::not_found(handle, process))
+        let entry = self.registry.peek(handle)?.processes.get(process);
+        entry.ok_or_else(|| managed::not_found(handle, process))
     }
 
     /// Sorted by process id.
@@ -338,18 +338,18 @@ impl Sessions {
         let gate = &self.registry.gate;
         let _permit = gate.start_permit(lease.session.incarnation).await?;
         if call.adds_to().is_some() {
-            quota::before_write(&lease.session, writer).await?;
+            quota::check_before_write(&lease.session, writer).await?;
         }
         let session = &lease.session;
-        let done = session.sandbox.file(call).await;
-        done.map_err(|error| session.file_failed(error))
+        let answer = session.sandbox.file(call).await;
+        answer.map_err(|error| session.file_failed(error))
     }
 
     /// Fails if the workspace is over its quota. For writers that keep a file open, because the quota
     /// was checked when it was opened.
     pub async fn check_room(&self, id: &SessionId) -> Result<()> {
         let lease = self.registry.existing(self.handle(id)).await?;
-        quota::before_write(&lease.session, Writer::Client).await
+        quota::check_before_write(&lease.session, Writer::Client).await
     }
 
     /// Emits an event of another part of the daemon.
@@ -378,7 +378,7 @@ impl Sessions {
 
     /// Current numbers of sessions and processes.
     pub fn workload(&self) -> Workload {
-        let (starting, closing) = self.registry.in_motion();
+        let (starting, closing) = self.registry.starting_and_closing();
         let mut workload = Workload {
             starting,
             closing,
@@ -387,7 +387,10 @@ impl Sessions {
         };
         for session in self.registry.ready() {
             let processes = session.processes.all();
-            let running = processes.iter().filter(|it| it.is_running()).count();
+            let running = processes
+                .iter()
+                .filter(|process| process.is_running())
+                .count();
             workload.sessions += 1;
             workload.frozen += usize::from(session.activity.freeze_state.is_frozen());
             workload.running_processes += running;

@@ -97,8 +97,8 @@ impl Held {
         if bytes >= self.bytes {
             self.count(bytes - self.bytes);
         } else {
-            let less = self.bytes - bytes;
-            self.budget.0.used.fetch_sub(less, Ordering::Relaxed);
+            let released = self.bytes - bytes;
+            self.budget.0.used.fetch_sub(released, Ordering::Relaxed);
             self.bytes = bytes;
         }
     }

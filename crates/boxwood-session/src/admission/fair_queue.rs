@@ -170,18 +170,18 @@ impl<W> FairQueue<W> {
     }
 
     /// Releases a permit.
-    pub(crate) fn leave(&mut self, begun: Granted, interval: u64) -> Vec<(Granted, W)> {
-        self.recent.end(begun.began);
+    pub(crate) fn leave(&mut self, granted: Granted, interval: u64) -> Vec<(Granted, W)> {
+        self.recent.end(granted.began);
         self.recent.advance(interval);
-        if let Some(queue) = self.queues.get_mut(&begun.key) {
+        if let Some(queue) = self.queues.get_mut(&granted.key) {
             queue.under_way -= 1;
             if queue.waiting.is_empty() {
                 if queue.under_way == 0 {
-                    self.queues.remove(&begun.key);
+                    self.queues.remove(&granted.key);
                 }
             } else if !queue.is_ready {
                 queue.is_ready = true;
-                self.ready.push_back(begun.key);
+                self.ready.push_back(granted.key);
             }
         }
         self.serve()
@@ -193,13 +193,13 @@ impl<W> FairQueue<W> {
             return;
         };
         // Tickets increase, so a queue is sorted.
-        let Ok(at) = queue
+        let Ok(index) = queue
             .waiting
             .binary_search_by_key(&ticket, |(ticket, _)| *ticket)
         else {
             return;
         };
-        queue.waiting.remove(at);
+        queue.waiting.remove(index);
         self.waiting -= 1;
         if queue.waiting.is_empty() {
             if queue.is_ready {
@@ -248,9 +248,9 @@ impl<W> FairQueue<W> {
             let Some((_, waiter)) = queue.waiting.pop_front() else {
                 continue;
             };
-            let stays =
+            let is_ready =
                 !queue.waiting.is_empty() && queue.under_way + 1 < self.bounds.at_once_per_session;
-            if stays {
+            if is_ready {
                 queue.is_ready = true;
                 self.ready.push_back(key);
             }
@@ -297,7 +297,7 @@ mod tests {
 
     fn go(fair: &mut FairQueue<u32>, key: Key) -> Granted {
         match enter(fair, key, 0) {
-            Entry::Go(begun) => begun,
+            Entry::Go(granted) => granted,
             other => panic!("there is room, and yet {other:?}"),
         }
     }
@@ -312,10 +312,10 @@ mod tests {
         assert!(matches!(enter(&mut fair, 2, 20), Entry::Wait(_)));
         assert!(matches!(enter(&mut fair, 3, 30), Entry::Wait(_)));
         let mut order = Vec::new();
-        while let Some(begun) = running.pop_front() {
-            for (begun, name) in fair.leave(begun, 0) {
+        while let Some(granted) = running.pop_front() {
+            for (granted, name) in fair.leave(granted, 0) {
                 order.push(name);
-                running.push_back(begun);
+                running.push_back(granted);
             }
         }
         assert_eq!(order[..3], [20, 30, 10], "{order:?}");
@@ -383,8 +383,8 @@ mod tests {
         fair.cancel(2, ticket);
         assert!(!fair.queues.contains_key(&2));
         assert!(fair.ready.is_empty());
-        for begun in running {
-            assert!(fair.leave(begun, 0).is_empty());
+        for granted in running {
+            assert!(fair.leave(granted, 0).is_empty());
         }
         assert!(fair.queues.is_empty());
     }
@@ -431,17 +431,17 @@ mod tests {
             }
         }
 
-        fn begun(&mut self, served: Vec<(Granted, u32)>) {
-            for (begun, name) in served {
+        fn granted(&mut self, served: Vec<(Granted, u32)>) {
+            for (granted, name) in served {
                 let ticket = self.tickets.remove(&name).expect("it waited");
                 let (key, _) = self.waiting.remove(&ticket).expect("it waited");
-                assert_eq!(key, begun.key);
+                assert_eq!(key, granted.key);
                 let first = self
                     .waiting
                     .range(..ticket)
                     .all(|(_, (other, _))| *other != key);
                 assert!(first, "a queue is served in order");
-                self.running.push(begun);
+                self.running.push(granted);
                 self.overtaken.remove(&key);
                 for (waiter, by) in &mut self.overtaken {
                     let count = by.entry(key).or_default();
@@ -457,24 +457,24 @@ mod tests {
                     self.names += 1;
                     let name = self.names;
                     let (entry, served) = self.fair.enter(key, self.interval, || name);
-                    if let Some(away) = served.refused_waiter {
-                        let ticket = self.tickets.remove(&away).expect("it waited");
+                    if let Some(refused) = served.refused_waiter {
+                        let ticket = self.tickets.remove(&refused).expect("it waited");
                         self.waiting.remove(&ticket);
                     }
                     match entry {
-                        Entry::Go(begun) => self.running.push(begun),
+                        Entry::Go(granted) => self.running.push(granted),
                         Entry::Wait(ticket) => {
                             self.tickets.insert(name, ticket);
                             self.waiting.insert(ticket, (key, name));
                         }
                         Entry::SessionFull | Entry::DaemonFull => {}
                     }
-                    self.begun(served.begin);
+                    self.granted(served.begin);
                 }
                 Step::Leave(which) if !self.running.is_empty() => {
-                    let begun = self.running.swap_remove(which % self.running.len());
-                    let served = self.fair.leave(begun, self.interval);
-                    self.begun(served);
+                    let granted = self.running.swap_remove(which % self.running.len());
+                    let served = self.fair.leave(granted, self.interval);
+                    self.granted(served);
                 }
                 Step::Cancel(which) if !self.waiting.is_empty() => {
                     let at = which % self.waiting.len();
@@ -486,7 +486,7 @@ mod tests {
                 Step::Pass(spans) => {
                     self.interval += spans;
                     let served = self.fair.advance(self.interval);
-                    self.begun(served);
+                    self.granted(served);
                 }
                 Step::Leave(_) | Step::Cancel(_) => {}
             }
@@ -498,7 +498,7 @@ mod tests {
             let recent = self
                 .running
                 .iter()
-                .filter(|it| it.began + 1 >= self.interval)
+                .filter(|permit| permit.began + 1 >= self.interval)
                 .count();
             assert_eq!(recent, self.fair.recent.count());
             assert!(recent <= bounds.at_once);
@@ -507,8 +507,16 @@ mod tests {
             assert!(self.waiting.len() <= bounds.waiting);
             let mut eligible = Vec::new();
             for key in 0..4 {
-                let under_way = self.running.iter().filter(|it| it.key == key).count();
-                let waiting = self.waiting.values().filter(|it| it.0 == key).count();
+                let under_way = self
+                    .running
+                    .iter()
+                    .filter(|permit| permit.key == key)
+                    .count();
+                let waiting = self
+                    .waiting
+                    .values()
+                    .filter(|waiter| waiter.0 == key)
+                    .count();
                 assert!(under_way <= bounds.at_once_per_session);
                 assert!(waiting <= bounds.waiting_per_session);
                 assert_eq!(self.fair.queues.contains_key(&key), under_way + waiting > 0);

@@ -44,15 +44,15 @@ impl RunPermits {
         if taken.all >= self.0.limit {
             return Err(NoPermit::Anywhere(self.0.limit));
         }
-        let mine = taken.by_session.get(&key).copied().unwrap_or_default();
-        if mine >= self.0.per_session {
+        let session_count = taken.by_session.get(&key).copied().unwrap_or_default();
+        if session_count >= self.0.per_session {
             return Err(NoPermit::InSession(self.0.per_session));
         }
         Ok(self.count(&mut taken, key))
     }
 
     /// For adopted programs: counts them without a limit.
-    pub(crate) fn take_anyway(&self, key: Key) -> RunPermit {
+    pub(crate) fn take_unlimited(&self, key: Key) -> RunPermit {
         self.count(&mut lock(&self.0.taken), key)
     }
 
@@ -80,9 +80,9 @@ impl Drop for RunPermit {
     fn drop(&mut self) {
         let mut taken = lock(&self.permits.0.taken);
         taken.all -= 1;
-        if let Some(mine) = taken.by_session.get_mut(&self.key) {
-            *mine -= 1;
-            if *mine == 0 {
+        if let Some(session_count) = taken.by_session.get_mut(&self.key) {
+            *session_count -= 1;
+            if *session_count == 0 {
                 taken.by_session.remove(&self.key);
             }
         }
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(permits.take(1).err(), Some(NoPermit::InSession(2)));
         let third = permits.take(2).ok();
         assert_eq!(permits.take(2).err(), Some(NoPermit::Anywhere(3)));
-        let adopted = permits.take_anyway(2);
+        let adopted = permits.take_unlimited(2);
         assert_eq!(permits.taken(), 4);
         drop((first, second, third, adopted));
         assert_eq!(permits.taken(), 0);

@@ -34,7 +34,7 @@ struct Clocked {
 
 /// A permit; released when dropped.
 pub(crate) struct StartPermit {
-    begun: Granted,
+    granted: Granted,
     permits: Arc<StartPermits>,
 }
 
@@ -87,8 +87,8 @@ impl StartPermits {
         let mut clocked = lock(&self.queue);
         let mut receiver = None;
         let (entry, served) = clocked.queue.enter(key, interval, || {
-            let (sender, ours) = oneshot::channel();
-            receiver = Some(ours);
+            let (sender, new_receiver) = oneshot::channel();
+            receiver = Some(new_receiver);
             sender
         });
         let needs_clock = clocked.queue.waiting() > 0 && !clocked.has_clock;
@@ -99,7 +99,7 @@ impl StartPermits {
         }
         self.grant(served.begin);
         match (entry, receiver) {
-            (Entry::Go(begun), _) => Ok(Entered::Now(self.permit(begun))),
+            (Entry::Go(granted), _) => Ok(Entered::Now(self.permit(granted))),
             (Entry::Wait(ticket), Some(receiver)) => Ok(Entered::QueuePlace(ticket, receiver)),
             (Entry::SessionFull, _) => Err(Busy::Session {
                 waiting: self.limits.waiting_per_session,
@@ -126,21 +126,21 @@ impl StartPermits {
     }
 
     fn interval(&self) -> u64 {
-        let passed = self.start.elapsed().as_millis() / INTERVAL.as_millis();
-        u64::try_from(passed).unwrap_or(u64::MAX)
+        let intervals = self.start.elapsed().as_millis() / INTERVAL.as_millis();
+        u64::try_from(intervals).unwrap_or(u64::MAX)
     }
 
-    fn permit(self: &Arc<Self>, begun: Granted) -> StartPermit {
+    fn permit(self: &Arc<Self>, granted: Granted) -> StartPermit {
         StartPermit {
-            begun,
+            granted,
             permits: Arc::clone(self),
         }
     }
 
     /// Not under the lock: the permit of a cancelled waiter is released here.
     fn grant(self: &Arc<Self>, served: Vec<(Granted, oneshot::Sender<StartPermit>)>) {
-        for (begun, waiter) in served {
-            drop(waiter.send(self.permit(begun)));
+        for (granted, waiter) in served {
+            drop(waiter.send(self.permit(granted)));
         }
     }
 
@@ -160,10 +160,10 @@ impl StartPermits {
                 let mut clocked = lock(&permits.queue);
                 let served = clocked.queue.advance(interval);
                 clocked.has_clock = clocked.queue.waiting() > 0;
-                let goes_on = clocked.has_clock;
+                let has_waiters = clocked.has_clock;
                 drop(clocked);
                 permits.grant(served);
-                if !goes_on {
+                if !has_waiters {
                     return;
                 }
             }
@@ -174,7 +174,9 @@ impl StartPermits {
 impl Drop for StartPermit {
     fn drop(&mut self) {
         let interval = self.permits.interval();
-        let served = lock(&self.permits.queue).queue.leave(self.begun, interval);
+        let served = lock(&self.permits.queue)
+            .queue
+            .leave(self.granted, interval);
         self.permits.grant(served);
     }
 }

@@ -7,7 +7,7 @@ use boxwood_backend::{Backend, Outcome, Probe, ProbeError, Progress, StartError,
 use boxwood_policy::AdmittedSpec;
 use tokio::time::{Instant, timeout};
 
-use super::Begun;
+use super::StartedBox;
 use crate::session::activity::lock;
 
 /// A probe uses every mechanism, so a good result is kept for a while.
@@ -17,7 +17,7 @@ const GOOD_FOR: Duration = Duration::from_mins(1);
 const BAD_FOR: Duration = Duration::from_secs(5);
 
 /// An engine that does not answer is not available.
-const LONGEST_PROBE: Duration = Duration::from_secs(30);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a backend is not available, and what helps.
 #[derive(Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ enum Verdict {
     Fails(Fault),
 }
 
-struct Seen {
+struct LastProbe {
     verdict: Verdict,
     /// `None` if the next caller has to probe.
     at: Option<Instant>,
@@ -45,7 +45,7 @@ pub struct Candidate {
     pub(crate) name: String,
     pub(super) is_local: bool,
     backend: Option<Arc<dyn Backend>>,
-    seen: Mutex<Seen>,
+    last_probe: Mutex<LastProbe>,
     /// Locked during a probe; other callers wait for its result.
     probing: tokio::sync::Mutex<()>,
 }
@@ -71,7 +71,7 @@ impl Candidate {
             name: name.to_owned(),
             is_local: true,
             backend,
-            seen: Mutex::new(Seen { verdict, at: None }),
+            last_probe: Mutex::new(LastProbe { verdict, at: None }),
             probing: tokio::sync::Mutex::default(),
         }
     }
@@ -91,7 +91,7 @@ impl Candidate {
     }
 
     fn verdict(&self) -> Verdict {
-        lock(&self.seen).verdict.clone()
+        lock(&self.last_probe).verdict.clone()
     }
 
     pub(super) fn works(&self) -> bool {
@@ -106,12 +106,12 @@ impl Candidate {
     }
 
     fn is_stale(&self) -> bool {
-        let seen = lock(&self.seen);
-        let good_for = match seen.verdict {
+        let last_probe = lock(&self.last_probe);
+        let good_for = match last_probe.verdict {
             Verdict::Works => GOOD_FOR,
             Verdict::Unknown | Verdict::Fails(_) => BAD_FOR,
         };
-        seen.at.is_none_or(|at| at.elapsed() > good_for)
+        last_probe.at.is_none_or(|at| at.elapsed() > good_for)
     }
 
     /// Returns whether a recent probe was successful. Concurrent callers share one probe.
@@ -119,12 +119,12 @@ impl Candidate {
         if let Some(backend) = &self.backend
             && self.is_stale()
         {
-            let _alone = self.probing.lock().await;
+            let _guard = self.probing.lock().await;
             if self.is_stale() {
-                let verdict = match timeout(LONGEST_PROBE, backend.probe()).await {
-                    Ok(probe) => judged(&self.name, &probe),
+                let verdict = match timeout(PROBE_TIMEOUT, backend.probe()).await {
+                    Ok(probe) => verdict_of(&self.name, &probe),
                     Err(_) => Verdict::Fails(Fault {
-                        why: format!("it did not answer within {} s", LONGEST_PROBE.as_secs()),
+                        why: format!("it did not answer within {} s", PROBE_TIMEOUT.as_secs()),
                         fix: format!("check whether `{}` hangs on this machine", self.name),
                     }),
                 };
@@ -137,7 +137,7 @@ impl Candidate {
     /// Probes again and returns all details.
     pub(super) async fn examine(&self) -> Option<Result<Probe, ProbeError>> {
         let probe = self.backend()?.probe().await;
-        self.record(judged(&self.name, &probe), Some(Instant::now()));
+        self.record(verdict_of(&self.name, &probe), Some(Instant::now()));
         Some(probe)
     }
 
@@ -155,12 +155,12 @@ impl Candidate {
         spec: &AdmittedSpec,
         progress: &Progress,
         recorder: &StartRecorder,
-    ) -> Result<Begun, StartError> {
+    ) -> Result<StartedBox, StartError> {
         let spec = Arc::new(spec.on_backend(&self.name));
         match backend.start(&spec, progress, recorder).await {
             Ok(sandbox) => {
                 self.record(Verdict::Works, Some(Instant::now()));
-                Ok(Begun {
+                Ok(StartedBox {
                     backend: Arc::clone(backend),
                     sandbox,
                     spec,
@@ -178,11 +178,11 @@ impl Candidate {
     }
 
     fn record(&self, verdict: Verdict, at: Option<Instant>) {
-        *lock(&self.seen) = Seen { verdict, at };
+        *lock(&self.last_probe) = LastProbe { verdict, at };
     }
 }
 
-fn judged(name: &str, probe: &Result<Probe, ProbeError>) -> Verdict {
+fn verdict_of(name: &str, probe: &Result<Probe, ProbeError>) -> Verdict {
     match probe {
         Ok(probe) => {
             let fatal = probe.findings.iter().find_map(|finding| {

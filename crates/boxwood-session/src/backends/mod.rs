@@ -43,7 +43,7 @@ impl Choice {
     pub(crate) fn allows(&self, name: Option<&str>) -> bool {
         match self {
             Self::Auto | Self::Local => true,
-            Self::Named(wanted) => name == Some(wanted),
+            Self::Named(requested) => name == Some(requested),
         }
     }
 }
@@ -55,7 +55,7 @@ pub struct Backends {
     /// For specs without a backend.
     choice: Choice,
     /// The choice of a request without fields: its profile may name a backend.
-    usual: Choice,
+    default_choice: Choice,
 }
 
 impl Backends {
@@ -63,7 +63,7 @@ impl Backends {
     pub fn new(candidates: impl IntoIterator<Item = Candidate>, choice: Choice) -> Self {
         Self {
             members: candidates.into_iter().map(Arc::new).collect(),
-            usual: choice.clone(),
+            default_choice: choice.clone(),
             choice,
         }
     }
@@ -75,8 +75,11 @@ impl Backends {
     /// Sets the choice of the default profile, for status reports.
     #[must_use]
     pub fn with_usual(self, backend: Option<&str>) -> Self {
-        let usual = backend.map_or_else(|| self.choice.clone(), Choice::new);
-        Self { usual, ..self }
+        let default_choice = backend.map_or_else(|| self.choice.clone(), Choice::new);
+        Self {
+            default_choice,
+            ..self
+        }
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
@@ -97,17 +100,17 @@ impl Backends {
 
     /// Returns the backend with that name, available or not.
     pub fn find(&self, name: &str) -> Result<Arc<dyn Backend>> {
-        let wanted = Choice::Named(name.trim().to_owned());
-        let member = self.among(&wanted)?.first().copied();
+        let choice = Choice::Named(name.trim().to_owned());
+        let member = self.among(&choice)?.first().copied();
         member
             .and_then(|member| member.backend().cloned())
-            .ok_or_else(|| self.unavailable(&wanted))
+            .ok_or_else(|| self.unavailable(&choice))
     }
 
     /// The backend of a request without fields, according to the last probes: the first available one,
     /// or else the first one.
     pub fn current(&self) -> Option<Arc<dyn Backend>> {
-        self.current_for(&self.usual)
+        self.current_for(&self.default_choice)
     }
 
     /// The same for another choice.
@@ -118,7 +121,7 @@ impl Backends {
 
     /// Never waits: uses the last probes and starts new ones if they are old. Needs a Tokio runtime.
     pub fn info(&self) -> BackendInfo {
-        self.info_for(&self.usual)
+        self.info_for(&self.default_choice)
     }
 
     /// The same for another choice.
@@ -143,7 +146,7 @@ impl Backends {
     /// Probes until one is available for a request without fields. For the start of a daemon, so that
     /// its first status is right.
     pub async fn first_look(&self) -> bool {
-        self.probe_for(&self.usual).await
+        self.probe_for(&self.default_choice).await
     }
 
     /// The same for another choice. Backends with a recent probe are not probed again.
@@ -184,22 +187,22 @@ impl Backends {
         spec: &AdmittedSpec,
         progress: &Progress,
         recorder: &StartRecorder,
-    ) -> Result<Begun> {
+    ) -> Result<StartedBox> {
         let choice = self.choice_of(spec);
         let members = self.among(&choice)?;
         let is_only = members.len() == 1;
-        let (failing, hopeful): (Vec<_>, Vec<_>) = members
+        let (failing, usable): (Vec<_>, Vec<_>) = members
             .into_iter()
             .partition(|member| member.fault().is_some());
-        if !hopeful.is_empty() {
+        if !usable.is_empty() {
             // They are used again once a probe succeeds.
             for member in &failing {
                 member.probe_in_background();
             }
         }
         let mut refused = None;
-        for (index, member) in hopeful.iter().chain(&failing).enumerate() {
-            let is_failing = index >= hopeful.len();
+        for (index, member) in usable.iter().chain(&failing).enumerate() {
+            let is_failing = index >= usable.len();
             let Some(backend) = member.backend() else {
                 continue;
             };
@@ -219,17 +222,17 @@ impl Backends {
     }
 
     pub(crate) async fn shutdown(&self) {
-        let living = self.living();
-        join_all(living.iter().map(|backend| backend.shutdown())).await;
+        let backends = self.living();
+        join_all(backends.iter().map(|backend| backend.shutdown())).await;
     }
 
     fn among(&self, choice: &Choice) -> Result<Vec<&Arc<Candidate>>> {
-        let wanted = |member: &&Arc<Candidate>| match choice {
+        let is_included = |member: &&Arc<Candidate>| match choice {
             Choice::Auto => true,
             Choice::Local => member.is_local,
             Choice::Named(name) => member.name == *name,
         };
-        let members: Vec<_> = self.members.iter().filter(wanted).collect();
+        let members: Vec<_> = self.members.iter().filter(is_included).collect();
         match choice {
             Choice::Named(name) if members.is_empty() => Err(SessionError::UnknownBackend {
                 name: name.clone(),
@@ -257,12 +260,12 @@ impl Backends {
                 fault.fix.clone(),
             ),
             faults => {
-                let each = faults
+                let reasons = faults
                     .iter()
                     .map(|(name, fault)| format!("{name}: {}", fault.why));
-                let each: Vec<_> = each.collect();
+                let reasons: Vec<_> = reasons.collect();
                 (
-                    format!("no backend is available ({})", each.join("; ")),
+                    format!("no backend is available ({})", reasons.join("; ")),
                     "run `boxwood doctor` to see how to get one".to_owned(),
                 )
             }
@@ -281,7 +284,7 @@ fn best<'a>(members: &[&'a Arc<Candidate>]) -> Option<&'a Arc<Candidate>> {
 }
 
 /// A started box, its backend, and its spec.
-pub(crate) struct Begun {
+pub(crate) struct StartedBox {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) sandbox: Arc<dyn Sandbox>,
     pub(crate) spec: Arc<AdmittedSpec>,

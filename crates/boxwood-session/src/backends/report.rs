@@ -21,7 +21,7 @@ impl Backends {
     /// reported from their last probe.
     pub async fn survey_for(&self, name: Option<&str>) -> Vec<BackendReport> {
         self.probe_in_background();
-        let choice = name.map_or_else(|| self.usual.clone(), Choice::new);
+        let choice = name.map_or_else(|| self.default_choice.clone(), Choice::new);
         self.probe_for(&choice).await;
         self.reports()
     }
@@ -34,7 +34,7 @@ impl Backends {
     }
 
     fn reports(&self) -> Vec<BackendReport> {
-        let chosen = self.among(&self.usual).unwrap_or_default();
+        let chosen = self.among(&self.default_choice).unwrap_or_default();
         let chosen = chosen.into_iter().find(|member| member.works());
         let is_chosen = |member| chosen.is_some_and(|chosen| Arc::ptr_eq(chosen, member));
         let members = self.members.iter();
@@ -46,7 +46,7 @@ impl Backends {
     /// All details of one backend from a new probe: the named one, or the one that a request without a
     /// backend would use. Also whether the others are available.
     pub async fn doctor(&self, name: Option<&str>) -> Result<DoctorReport> {
-        let choice = name.map_or_else(|| self.usual.clone(), Choice::new);
+        let choice = name.map_or_else(|| self.default_choice.clone(), Choice::new);
         let members = self.among(&choice)?;
         let backends = self.survey().await;
         let Some(member) = best(&members) else {
@@ -70,15 +70,19 @@ fn report(member: &Candidate, chosen: bool) -> BackendReport {
         chosen,
         reason: fault.as_ref().map(|fault| fault.why.clone()),
         fix: fault.map(|fault| fault.fix).filter(|fix| !fix.is_empty()),
-        capabilities: capabilities.as_ref().map(|able| BackendCapabilities {
-            pty: able.pty,
-            managed_processes: able.managed_processes,
-            files: able.files,
-            network: able.network,
-            host_mounts: able.host_mounts,
-            live_mounts: able.live_mounts,
-        }),
-        mechanisms: capabilities.map(|able| able.mechanisms).unwrap_or_default(),
+        capabilities: capabilities
+            .as_ref()
+            .map(|capabilities| BackendCapabilities {
+                pty: capabilities.pty,
+                managed_processes: capabilities.managed_processes,
+                files: capabilities.files,
+                network: capabilities.network,
+                host_mounts: capabilities.host_mounts,
+                live_mounts: capabilities.live_mounts,
+            }),
+        mechanisms: capabilities
+            .map(|capabilities| capabilities.mechanisms)
+            .unwrap_or_default(),
     }
 }
 
@@ -93,18 +97,18 @@ fn absent(fault: super::Fault) -> DoctorFinding {
     }
 }
 
-fn finding(found: Finding) -> DoctorFinding {
-    let (state, detail, fix) = match found.outcome {
+fn finding(finding: Finding) -> DoctorFinding {
+    let (state, detail, fix) = match finding.outcome {
         Outcome::Works { detail } => (FindingState::Works, detail, None),
         Outcome::Missing { why, fix } => (FindingState::Missing, why, Some(fix)),
         Outcome::Fatal { why, fix } => (FindingState::Fatal, why, Some(fix)),
     };
     DoctorFinding {
-        name: found.name.to_owned(),
-        mechanism: found.mechanism,
+        name: finding.name.to_owned(),
+        mechanism: finding.mechanism,
         state,
         detail,
-        matters: found.matters.to_owned(),
+        matters: finding.matters.to_owned(),
         fix,
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn shell(exec: &AdmittedExec) -> Vec<String> {
 
 pub(crate) fn request(
     exec: &AdmittedExec,
-    living: &AdmittedSpec,
+    spec: &AdmittedSpec,
     argv: Vec<String>,
     stdio: Stdio,
     keep: Keep,
@@ -42,7 +42,7 @@ pub(crate) fn request(
     SpawnRequest {
         argv,
         env: exec.env().clone(),
-        cwd: exec.workdir(living).to_owned(),
+        cwd: exec.workdir(spec).to_owned(),
         stdio,
         keep: Some(keep),
     }
@@ -80,13 +80,13 @@ pub(crate) async fn run(
         capture_bytes: Some(limit),
         ..note(record.exec_id, exec, exec.cmd(), KindNote::Captured)
     };
-    let kept = CapturedStreams::new(exec.stdin(), limit)
+    let prepared = CapturedStreams::new(exec.stdin(), limit)
         .and_then(|streams| Ok((Note::Exec(note.clone()).keep(streams.files())?, streams)));
-    let (keep, mut streams) = kept.map_err(|error| session.not_kept(error))?;
-    let wanted = request(exec, &session.spec, shell(exec), stdio, keep);
+    let (keep, mut streams) = prepared.map_err(|error| session.journals_failed(error))?;
+    let request = request(exec, &session.spec, shell(exec), stdio, keep);
     // The timeout includes the start: a box may be too busy to start the command.
     let spawned = tokio::select! {
-        spawned = spawn(&session, wanted) => spawned,
+        spawned = spawn(&session, request) => spawned,
         () = &mut deadline => {
             return Ok(finish(record, &note, &streams, &mut timed_out()));
         }
@@ -112,7 +112,7 @@ pub(crate) async fn run(
     kill_on_drop.disarm();
     let is_signalled = listed.running().is_signalled();
     let mut exit = end_of(&ended, &record, is_signalled);
-    quota::after(&session, &mut exit).await;
+    quota::check_after_exec(&session, &mut exit).await;
     let result = finish(record, &note, &streams, &mut exit);
     if streams.lingers {
         streams.answered();
@@ -172,7 +172,7 @@ pub(crate) fn adopt(
     let limit = note
         .capture_bytes
         .unwrap_or(registry.settings.capture_bytes);
-    let mut streams = match CapturedStreams::kept(program.files, limit) {
+    let mut streams = match CapturedStreams::from_files(program.files, limit) {
         Ok(streams) => streams,
         Err(error) => return Err((error, process)),
     };
@@ -182,14 +182,14 @@ pub(crate) fn adopt(
         Pipes::take(&mut process, streams.journals(), &session.read_rate).discard_rest();
         return Ok(());
     }
-    let left = note.deadline.since(BootTime::now());
+    let remaining = note.deadline.since(BootTime::now());
     let listed = session
         .execs
         .list(running(&session, note, &process, &streams, true));
     let mut held = session.budget.hold();
     let registry = Arc::clone(registry);
     tokio::spawn(async move {
-        let deadline = std::pin::pin!(sleep(left));
+        let deadline = std::pin::pin!(sleep(remaining));
         let following = follow_captured(process, &mut streams, &session, deadline, &mut held);
         let ended = session.execs.detach_signal().until(following).await;
         let is_signalled = listed.running().is_signalled();

@@ -11,7 +11,7 @@ use boxwood_api::StreamCapture;
 use boxwood_backend::Input;
 
 use super::capture::{halves, text_of};
-use crate::program::{Feeder, Journal, feed, wrong};
+use crate::program::{Feeder, Journal, feed, invalid_data};
 
 /// One output stream.
 pub(crate) struct CapturedStream {
@@ -46,9 +46,9 @@ impl CapturedStream {
         let (head, tail) = halves(self.limit);
         let end = self.journal.end();
         let from = end.saturating_sub(tail as u64).max(head as u64);
-        let [head, tail] = [(0, head), (from, tail)].map(|(offset, most)| {
-            let kept = self.journal.read(offset, most);
-            kept.unwrap_or_else(|error| {
+        let [head, tail] = [(0, head), (from, tail)].map(|(offset, max_bytes)| {
+            let bytes = self.journal.read(offset, max_bytes);
+            bytes.unwrap_or_else(|error| {
                 tracing::error!(%error, "failed to read the output of a command");
                 Vec::new()
             })
@@ -69,7 +69,7 @@ pub(crate) struct CapturedStreams {
 impl CapturedStreams {
     pub(crate) fn new(stdin: Option<&str>, limit: usize) -> io::Result<Self> {
         Ok(Self {
-            stdin: stdin.map(given).transpose()?,
+            stdin: stdin.map(complete_input).transpose()?,
             stdout: CapturedStream::new(Journal::once("stdout")?, limit),
             stderr: CapturedStream::new(Journal::once("stderr")?, limit),
             lingers: false,
@@ -88,7 +88,7 @@ impl CapturedStreams {
             .sum()
     }
 
-    /// In the order of [`CapturedStreams::kept`].
+    /// In the order of [`CapturedStreams::from_files`].
     pub(crate) fn files(&self) -> Vec<Arc<OwnedFd>> {
         let outputs = [&self.stdout, &self.stderr].map(|stream| stream.journal.file());
         let stdin = self.stdin.iter().flat_map(Journal::files);
@@ -101,16 +101,18 @@ impl CapturedStreams {
         Some(feed(pipe, journal))
     }
 
-    pub(crate) fn kept(files: Vec<OwnedFd>, limit: usize) -> io::Result<Self> {
+    pub(crate) fn from_files(files: Vec<OwnedFd>, limit: usize) -> io::Result<Self> {
         let mut files = files.into_iter();
         let (Some(stdout), Some(stderr)) = (files.next(), files.next()) else {
-            return Err(wrong("a captured exec has no journals for its output"));
+            return Err(invalid_data(
+                "a captured exec has no journals for its output",
+            ));
         };
         let stdin = match (files.next(), files.next(), files.next()) {
             (None, ..) => None,
             (Some(writer), Some(reader), None) => Some(Journal::from_files(writer, reader)?),
             _ => {
-                return Err(wrong(
+                return Err(invalid_data(
                     "a captured exec has an unexpected number of journals",
                 ));
             }
@@ -126,19 +128,19 @@ impl CapturedStreams {
     /// The caller has the result. Frees the journals and marks them, so that the next daemon ignores them.
     pub(crate) fn answered(&self) {
         for stream in [&self.stdout, &self.stderr] {
-            if let Err(error) = stream.journal.give_up() {
+            if let Err(error) = stream.journal.discard() {
                 tracing::warn!(%error, "failed to free the output of a command");
             }
         }
     }
 
     pub(crate) fn is_answered(&self) -> bool {
-        self.stdout.journal.is_given_up()
+        self.stdout.journal.is_discarded()
     }
 }
 
 /// The complete input, accepted before the command starts.
-fn given(text: &str) -> io::Result<Journal> {
+fn complete_input(text: &str) -> io::Result<Journal> {
     let journal = Journal::new("stdin")?;
     journal.append(text.as_bytes())?;
     journal.seal()?;
@@ -155,7 +157,7 @@ mod tests {
     fn next_daemon(streams: &CapturedStreams, limit: usize) -> CapturedStreams {
         let files = streams.files().into_iter();
         let files = files.map(|file| file.try_clone().expect("a duplicate"));
-        CapturedStreams::kept(files.collect(), limit).expect("the same streams")
+        CapturedStreams::from_files(files.collect(), limit).expect("the same streams")
     }
 
     #[test]
@@ -164,22 +166,22 @@ mod tests {
         let streams = CapturedStreams::new(None, limit).expect("streams");
         let mut all = Vec::new();
         for number in 0..400_u32 {
-            let piece = number.to_le_bytes().repeat(4096);
-            streams.stdout.journal.append(&piece).expect("taken in");
+            let chunk = number.to_le_bytes().repeat(4096);
+            streams.stdout.journal.append(&chunk).expect("appended");
             streams.trim();
-            all.extend_from_slice(&piece);
+            all.extend_from_slice(&chunk);
         }
         let stat = rustix::fs::fstat(&*streams.stdout.journal.file()).expect("a file");
-        let kept = u64::try_from(stat.st_blocks).expect("a count") * 512;
-        assert!(kept < 1_400_000, "{kept}");
+        let allocated = u64::try_from(stat.st_blocks).expect("a count") * 512;
+        assert!(allocated < 1_400_000, "{allocated}");
         assert_eq!(streams.stdout.finish(), captured(limit, &all));
     }
 
     #[test]
     fn an_answered_exec_is_freed_and_marked() {
         let streams = CapturedStreams::new(None, 1024 * 1024).expect("streams");
-        let piece = vec![b'x'; 300_000];
-        streams.stdout.journal.append(&piece).expect("taken in");
+        let chunk = vec![b'x'; 300_000];
+        streams.stdout.journal.append(&chunk).expect("appended");
         assert!(!next_daemon(&streams, 10).is_answered());
         streams.answered();
         assert!(next_daemon(&streams, 10).is_answered());
@@ -194,22 +196,22 @@ mod tests {
         let stdin = next.stdin.expect("an input");
         assert!(stdin.is_sealed());
         assert_eq!(stdin.read(0, 100).expect("kept"), b"all of it");
-        assert!(CapturedStreams::kept(Vec::new(), 10).is_err());
+        assert!(CapturedStreams::from_files(Vec::new(), 10).is_err());
     }
 
     proptest! {
         #[test]
         fn trimmed_journals_have_the_result_of_the_whole_stream(
             limit in 0_usize..300_000,
-            pieces in prop::collection::vec((any::<u8>(), 0_usize..90_000, any::<bool>()), 0..10),
+            chunks in prop::collection::vec((any::<u8>(), 0_usize..90_000, any::<bool>()), 0..10),
         ) {
             let mut streams = CapturedStreams::new(None, limit).expect("streams");
             let mut all = Vec::new();
-            for (byte, length, crash) in pieces {
-                let piece = vec![byte; length];
-                streams.stderr.journal.append(&piece).expect("taken in");
+            for (byte, length, crash) in chunks {
+                let chunk = vec![byte; length];
+                streams.stderr.journal.append(&chunk).expect("appended");
                 streams.trim();
-                all.extend_from_slice(&piece);
+                all.extend_from_slice(&chunk);
                 if crash {
                     streams = next_daemon(&streams, limit);
                 }

@@ -16,12 +16,12 @@ impl Sessions {
     }
 
     pub fn exec_detail(&self, id: &SessionId, exec_id: u64) -> Result<ExecDetail> {
-        Ok(self.found(id, exec_id)?.0.detail())
+        Ok(self.find_exec(id, exec_id)?.0.detail())
     }
 
     /// Kills a command and its children, and returns when it has ended. Does nothing if it has ended already.
     pub async fn kill_exec(&self, id: &SessionId, exec_id: u64) -> Result<()> {
-        let (entry, detach) = self.found(id, exec_id)?;
+        let (entry, detach) = self.find_exec(id, exec_id)?;
         let Entry::Running(running) = entry else {
             return Ok(());
         };
@@ -42,7 +42,7 @@ impl Sessions {
         stdout: Since,
         stderr: Since,
     ) -> Result<StreamedExec> {
-        let (entry, detach) = self.found(id, exec_id)?;
+        let (entry, detach) = self.find_exec(id, exec_id)?;
         let exec = match &entry {
             Entry::Running(_) if detach.has_begun() => return Err(SessionError::ShuttingDown),
             Entry::Running(running) => running.streamed.as_ref(),
@@ -67,7 +67,7 @@ impl Sessions {
         Attachable::new(self.managed(id, process)?, since)
     }
 
-    fn found(&self, id: &SessionId, exec_id: u64) -> Result<(Entry, DetachSignal)> {
+    fn find_exec(&self, id: &SessionId, exec_id: u64) -> Result<(Entry, DetachSignal)> {
         let session = self.registry.peek(self.handle(id))?;
         let entry = session.execs.get(exec_id);
         let entry = entry.ok_or_else(|| SessionError::ExecNotFound {

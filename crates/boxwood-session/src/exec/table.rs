@@ -20,10 +20,10 @@ use crate::session::activity::lock;
 use crate::{Result, SessionError};
 
 /// Ended execs that are kept per session; the oldest are removed first.
-const REMEMBERED: usize = 64;
+const MAX_ENDED: usize = 64;
 /// Their output in total. The newest one is kept in any case.
-const REMEMBERED_BYTES: u64 = 4 * 1024 * 1024;
-const REMEMBERED_FOR: Duration = Duration::from_mins(10);
+const MAX_ENDED_BYTES: u64 = 4 * 1024 * 1024;
+const MAX_ENDED_AGE: Duration = Duration::from_mins(10);
 
 /// The first exec id of a daemon. Higher than those of earlier daemons, unless one starts a million execs
 /// per second, and exact in JavaScript.
@@ -56,7 +56,7 @@ pub(crate) struct Running {
     signalled: AtomicBool,
     pub(crate) streamed: Option<Arc<Streamed>>,
     outputs: [Arc<Journal>; 2],
-    over: watch::Sender<bool>,
+    ended: watch::Sender<bool>,
 }
 
 impl Running {
@@ -75,7 +75,7 @@ impl Running {
             signalled: AtomicBool::new(false),
             streamed: None,
             outputs: outputs.map(Arc::clone),
-            over: watch::Sender::new(false),
+            ended: watch::Sender::new(false),
         }
     }
 
@@ -130,9 +130,9 @@ impl Running {
             Ok(()) | Err(ControlError::Ended | ControlError::Gone) => {}
             Err(error) => return Err(SessionError::control(error)),
         }
-        let mut over = self.over.subscribe();
+        let mut ended = self.ended.subscribe();
         // The sender is part of `self`, so the channel cannot close.
-        let _ = over.wait_for(|over| *over).await;
+        let _ = ended.wait_for(|ended| *ended).await;
         Ok(())
     }
 }
@@ -198,7 +198,7 @@ impl Listed {
         };
         let mut execs = lock(&self.table.0.execs);
         execs.insert(self.running.note.exec_id, Entry::Ended(Arc::new(ended)));
-        forget(&mut execs);
+        remove_old(&mut execs);
         // Released before `self` is dropped, which takes the same lock.
         drop(execs);
     }
@@ -212,7 +212,7 @@ impl Drop for Listed {
             execs.remove(&id);
         }
         drop(execs);
-        self.running.over.send_replace(true);
+        self.running.ended.send_replace(true);
     }
 }
 
@@ -238,7 +238,7 @@ impl ExecTable {
 
     pub(crate) fn get(&self, id: u64) -> Option<Entry> {
         let mut execs = lock(&self.0.execs);
-        forget(&mut execs);
+        remove_old(&mut execs);
         execs.get(&id).cloned()
     }
 
@@ -253,7 +253,7 @@ impl ExecTable {
 
     pub(crate) fn infos(&self) -> Vec<ExecInfo> {
         let mut execs = lock(&self.0.execs);
-        forget(&mut execs);
+        remove_old(&mut execs);
         execs.values().map(Entry::info).collect()
     }
 }
@@ -277,7 +277,7 @@ impl Entry {
     }
 }
 
-fn forget(execs: &mut BTreeMap<u64, Entry>) {
+fn remove_old(execs: &mut BTreeMap<u64, Entry>) {
     let mut ended: Vec<_> = execs
         .iter()
         .filter_map(|(id, entry)| match entry {
@@ -288,10 +288,10 @@ fn forget(execs: &mut BTreeMap<u64, Entry>) {
     // Newest first.
     ended.sort_by_key(|(at, id, _)| std::cmp::Reverse((*at, *id)));
     let mut bytes = 0;
-    for (number, (at, id, weight)) in ended.into_iter().enumerate() {
-        bytes += weight;
-        let too_much = number > 0 && bytes > REMEMBERED_BYTES;
-        if number >= REMEMBERED || too_much || at.elapsed() >= REMEMBERED_FOR {
+    for (number, (at, id, size)) in ended.into_iter().enumerate() {
+        bytes += size;
+        let too_much = number > 0 && bytes > MAX_ENDED_BYTES;
+        if number >= MAX_ENDED || too_much || at.elapsed() >= MAX_ENDED_AGE {
             execs.remove(&id);
         }
     }
@@ -367,16 +367,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn running_execs_are_listed_until_they_end() {
         let table = ExecTable::default();
-        let (one, two) = (listed(&table, 1), listed(&table, 2));
+        let (first, second) = (listed(&table, 1), listed(&table, 2));
         assert_eq!(ids(&table), [1, 2]);
-        drop(one);
+        drop(first);
         assert_eq!(ids(&table), [2]);
-        two.remember(exec_exit(Some(0), None), captured(3));
+        second.remember(exec_exit(Some(0), None), captured(3));
         assert_eq!(ids(&table), [2]);
         let detail = table.get(2).expect("remembered").detail();
         assert_eq!(detail.info.state, ExecState::Ended);
         assert_eq!(detail.result.expect("a result").stdout, "xxx");
-        tokio::time::advance(REMEMBERED_FOR).await;
+        tokio::time::advance(MAX_ENDED_AGE).await;
         assert!(table.get(2).is_none(), "removed after a while");
     }
 
@@ -388,9 +388,9 @@ mod tests {
             listed(&table, id).remember(exec_exit(Some(0), None), captured(10));
             tokio::time::advance(Duration::from_millis(1)).await;
         }
-        let kept = ids(&table);
-        assert_eq!(kept.len(), REMEMBERED + 1);
-        assert_eq!((kept[0], kept[1]), (1, 38), "the oldest went first");
+        let ids_left = ids(&table);
+        assert_eq!(ids_left.len(), MAX_ENDED + 1);
+        assert_eq!((ids_left[0], ids_left[1]), (1, 38), "the oldest went first");
         listed(&table, 200).remember(exec_exit(Some(0), None), captured(4 * 1024 * 1024 + 1));
         assert_eq!(
             ids(&table),

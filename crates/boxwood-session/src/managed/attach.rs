@@ -113,8 +113,8 @@ impl Attachment {
     }
 
     /// Returns bytes of stdout and the offset of the first, or `None` after the end. Cancel-safe.
-    pub async fn next_bytes(&self, most: usize) -> Option<(u64, Bytes)> {
-        let (offset, bytes) = self.stdout().next_bytes(self.client, most).await?;
+    pub async fn next_bytes(&self, max_bytes: usize) -> Option<(u64, Bytes)> {
+        let (offset, bytes) = self.stdout().next_bytes(self.client, max_bytes).await?;
         self.touch();
         Some((offset, Bytes::from(bytes)))
     }

@@ -33,7 +33,7 @@ pub(crate) async fn start(
         )));
     }
     // First, because a process is not replaced if the new one is refused.
-    quota::before(&lease.session).await?;
+    quota::check_before_exec(&lease.session).await?;
     let (ticket, previous) = claim(&lease.session, &spec.process_id, replace).await?;
     let registry = Arc::clone(registry);
     let starting = tokio::spawn(async move {
@@ -54,7 +54,7 @@ async fn claim(
 ) -> Result<(Ticket, Option<Arc<Managed>>)> {
     loop {
         match session.processes.claim(process, replace) {
-            Claim::Mine { ticket, previous } => return Ok((ticket, previous)),
+            Claim::Granted { ticket, previous } => return Ok((ticket, previous)),
             Claim::Refused => {
                 return Err(SessionError::ProcessConflict {
                     session: session.id.clone(),
@@ -86,8 +86,9 @@ async fn start_in(
         spec: spec.clone(),
         started_at,
     };
-    let kept = Files::new(&session.budget).and_then(|files| Ok((note.keep(files.all())?, files)));
-    let (keep, files) = kept.map_err(|error| session.not_kept(error))?;
+    let prepared =
+        Files::new(&session.budget).and_then(|files| Ok((note.keep(files.all())?, files)));
+    let (keep, files) = prepared.map_err(|error| session.journals_failed(error))?;
     let request = SpawnRequest {
         argv,
         env: spec.env.clone(),
@@ -179,13 +180,13 @@ fn check(spec: &ProcessSpec) -> Result<()> {
 }
 
 pub(crate) fn check_argv(argv: &[String]) -> Result<()> {
-    let what = match argv.first() {
+    let message = match argv.first() {
         None => "argv must not be empty",
         Some(program) if program.is_empty() => "the program must not be empty",
-        Some(_) if argv.iter().any(|word| word.contains('\0')) => {
+        Some(_) if argv.iter().any(|argument| argument.contains('\0')) => {
             "arguments must not contain NUL bytes"
         }
         Some(_) => return Ok(()),
     };
-    Err(SessionError::invalid(what))
+    Err(SessionError::invalid(message))
 }

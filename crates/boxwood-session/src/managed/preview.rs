@@ -6,26 +6,26 @@ const PREVIEW_CHARS: usize = 4000;
 /// The last lines, without trailing spaces and empty lines.
 pub(super) fn preview(stderr: &str) -> String {
     let lines = stderr.split('\n').map(str::trim_end);
-    let mut room = PREVIEW_CHARS;
+    let mut remaining = PREVIEW_CHARS;
     let mut shown = Vec::new();
     for line in lines.rev().filter(|line| !line.is_empty()) {
         let chars = line.chars().count() + 1;
-        if chars > room {
+        if chars > remaining {
             if shown.is_empty() {
                 // Only the end of a line longer than the preview is shown.
                 shown.push(last_chars(line, PREVIEW_CHARS - 1));
             }
             break;
         }
-        room -= chars;
+        remaining -= chars;
         shown.push(line);
     }
     shown.reverse();
     shown.join("\n")
 }
 
-fn last_chars(text: &str, most: usize) -> &str {
-    let start = text.char_indices().rev().take(most).last();
+fn last_chars(text: &str, max: usize) -> &str {
+    let start = text.char_indices().rev().take(max).last();
     start.map_or("", |(start, _)| &text[start..])
 }
 

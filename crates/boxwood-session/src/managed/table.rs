@@ -13,7 +13,7 @@ use super::{Managed, Replace};
 use crate::session::activity::lock;
 
 /// Ended processes that are kept per session; the oldest are removed first.
-const REMEMBERED: usize = 32;
+const MAX_ENDED: usize = 32;
 
 enum Slot {
     Starting {
@@ -47,7 +47,7 @@ pub(crate) struct ProcessTable(Arc<Mutex<BTreeMap<ProcessId, Slot>>>);
 /// The result of claiming an id.
 pub(crate) enum Claim {
     /// The id is claimed. `previous` has to be stopped first.
-    Mine {
+    Granted {
         ticket: Ticket,
         previous: Option<Arc<Managed>>,
     },
@@ -88,7 +88,7 @@ fn forget_oldest(slots: &mut BTreeMap<ProcessId, Slot>) {
         })
         .collect();
     ended.sort();
-    let too_many = ended.len().saturating_sub(REMEMBERED);
+    let too_many = ended.len().saturating_sub(MAX_ENDED);
     for (_, id) in ended.into_iter().take(too_many) {
         if let Some(Slot::Live(managed)) = slots.remove(&id) {
             managed.abandon();
@@ -113,7 +113,7 @@ impl ProcessTable {
                 over,
             },
         );
-        Claim::Mine {
+        Claim::Granted {
             ticket: Ticket {
                 table: self.clone(),
                 id: id.clone(),
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_second_start_waits_or_is_refused() {
         let table = ProcessTable::default();
-        let Claim::Mine { ticket, previous } = table.claim(&id(), Replace::Refuse) else {
+        let Claim::Granted { ticket, previous } = table.claim(&id(), Replace::Refuse) else {
             panic!("an empty table has room");
         };
         assert!(previous.is_none());
@@ -203,7 +203,7 @@ mod tests {
         assert!(!table.any_running());
         assert!(matches!(
             table.claim(&id(), Replace::Refuse),
-            Claim::Mine { .. }
+            Claim::Granted { .. }
         ));
     }
 }

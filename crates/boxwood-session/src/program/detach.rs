@@ -20,9 +20,9 @@ impl DetachSignal {
     }
 
     pub(crate) async fn begun(&self) {
-        let mut news = self.0.subscribe();
+        let mut receiver = self.0.subscribe();
         // The sender is part of `self`, so the channel cannot close.
-        let _ = news.wait_for(|begun| *begun).await;
+        let _ = receiver.wait_for(|begun| *begun).await;
     }
 
     /// Runs `work` until the box is detached. Then it is neither polled nor dropped.

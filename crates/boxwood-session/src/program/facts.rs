@@ -10,13 +10,14 @@ use boxwood_api::{ExecExit, ExecStatus, Reason};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::journal::{Journal, wrong};
+use super::journal::{Journal, invalid_data};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Fact {
     /// A caller asked for the end or sent a signal.
-    Asked,
+    #[serde(rename = "asked")]
+    StopRequested,
     /// It is killed because of its timeout.
     TimedOut,
     /// It is killed because it has no client.
@@ -35,7 +36,7 @@ impl Fact {
     pub(crate) fn end(facts: &[Self]) -> Option<&EndFact> {
         facts.iter().find_map(|fact| match fact {
             Self::Ended(end) => Some(end),
-            Self::Asked | Self::TimedOut | Self::Abandoned => None,
+            Self::StopRequested | Self::TimedOut | Self::Abandoned => None,
         })
     }
 }
@@ -55,8 +56,8 @@ pub(crate) fn exec_exit(exit_code: Option<i32>, reason: Option<Reason>) -> ExecE
     }
 }
 
-/// Far more than the facts of one program.
-const MOST_BYTES: u64 = 64 * 1024;
+/// Maximum size. Far more than the facts of one program.
+const MAX_BYTES: u64 = 64 * 1024;
 
 /// Lines in a memory file.
 pub(crate) struct Facts(Journal);
@@ -68,8 +69,8 @@ impl Facts {
 
     pub(crate) fn from_file(file: OwnedFd) -> io::Result<(Self, Vec<Fact>)> {
         let journal = Journal::from_file(file)?;
-        if journal.end() > MOST_BYTES {
-            return Err(wrong("the facts of a program are too long"));
+        if journal.end() > MAX_BYTES {
+            return Err(invalid_data("the facts of a program are too long"));
         }
         let facts: Result<Vec<Fact>, _> = journal
             .read(0, usize::MAX)?
@@ -102,21 +103,21 @@ mod tests {
 
     use super::*;
 
-    fn again(facts: &Facts) -> io::Result<Vec<Fact>> {
+    fn reread(facts: &Facts) -> io::Result<Vec<Fact>> {
         Facts::from_file(facts.file().try_clone().expect("a duplicate")).map(|(_, facts)| facts)
     }
 
     #[test]
     fn facts_are_read_in_order() {
         let facts = Facts::new().expect("a file");
-        assert_eq!(again(&facts).expect("none"), []);
+        assert_eq!(reread(&facts).expect("none"), []);
         let ended = Fact::Ended(EndFact {
             at: Timestamp::now(),
             exit: exec_exit(Some(143), Some(Reason::Cancelled)),
         });
-        facts.add(&Fact::Asked);
+        facts.add(&Fact::StopRequested);
         facts.add(&ended);
-        assert_eq!(again(&facts).expect("both"), [Fact::Asked, ended]);
+        assert_eq!(reread(&facts).expect("both"), [Fact::StopRequested, ended]);
     }
 
     #[test]
@@ -125,7 +126,7 @@ mod tests {
         facts.add(&Fact::TimedOut);
         let at = tell(&*facts.file()).expect("a position");
         pwrite(&*facts.file(), b"\"aband", at).expect("written");
-        assert_eq!(again(&facts).expect("one"), [Fact::TimedOut]);
+        assert_eq!(reread(&facts).expect("one"), [Fact::TimedOut]);
     }
 
     #[test]
@@ -133,6 +134,6 @@ mod tests {
         let facts = Facts::new().expect("a file");
         pwrite(&*facts.file(), b"nonsense\n", 0).expect("written");
         seek(&*facts.file(), SeekFrom::Start(9)).expect("moved");
-        assert!(again(&facts).is_err());
+        assert!(reread(&facts).is_err());
     }
 }

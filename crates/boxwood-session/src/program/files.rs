@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::facts::{Fact, Facts};
-use super::journal::{Journal, wrong};
+use super::journal::{Journal, invalid_data};
 use crate::admission::Budget;
 
 pub(crate) struct Files {
@@ -25,7 +25,7 @@ impl Files {
         })
     }
 
-    /// In the order of [`Files::kept`].
+    /// In the order of [`Files::from_files`].
     pub(crate) fn all(&self) -> Vec<Arc<OwnedFd>> {
         [&self.stdin, &self.stdout, &self.stderr]
             .into_iter()
@@ -34,10 +34,13 @@ impl Files {
             .collect()
     }
 
-    pub(crate) fn kept(files: Vec<OwnedFd>, budget: &Budget) -> io::Result<(Self, Vec<Fact>)> {
+    pub(crate) fn from_files(
+        files: Vec<OwnedFd>,
+        budget: &Budget,
+    ) -> io::Result<(Self, Vec<Fact>)> {
         let files: [OwnedFd; 7] = files
             .try_into()
-            .map_err(|_| wrong("a program has an unexpected number of journals"))?;
+            .map_err(|_| invalid_data("a program has an unexpected number of journals"))?;
         let [
             stdin,
             stdin_out,
@@ -47,13 +50,13 @@ impl Files {
             stderr_out,
             facts,
         ] = files;
-        let (facts, told) = Facts::from_file(facts)?;
+        let (facts, recorded) = Facts::from_file(facts)?;
         let files = Self {
             stdin: Journal::from_files(stdin, stdin_out)?.counted(budget),
             stdout: Journal::from_files(stdout, stdout_out)?.counted(budget),
             stderr: Journal::from_files(stderr, stderr_out)?.counted(budget),
             facts,
         };
-        Ok((files, told))
+        Ok((files, recorded))
     }
 }

@@ -52,9 +52,9 @@ struct Shared {
 impl Shared {
     /// States only advance.
     fn advance(&self, state: InputState) {
-        self.state.send_if_modified(|now| {
-            let later = state.max(*now);
-            std::mem::replace(now, later) != later
+        self.state.send_if_modified(|current| {
+            let later = state.max(*current);
+            std::mem::replace(current, later) != later
         });
     }
 
@@ -117,7 +117,7 @@ impl Stdin {
             // The senders are part of `self`, so the channels cannot close.
             let (mut state, mut fed) = (self.0.state.subscribe(), self.0.fed.subscribe());
             tokio::select! {
-                _ = state.wait_for(|now| *now != InputState::Open) => {}
+                _ = state.wait_for(|current| *current != InputState::Open) => {}
                 _ = fed.wait_for(|_| self.0.has_room()) => {}
             }
         }
@@ -131,7 +131,7 @@ impl Stdin {
         tokio::select! {
             biased;
             _ = fed.wait_for(|fed| *fed >= end) => Ok(end),
-            _ = state.wait_for(|now| *now >= InputState::Shut) => Err(Closed),
+            _ = state.wait_for(|current| *current >= InputState::Shut) => Err(Closed),
         }
     }
 
@@ -164,7 +164,9 @@ impl Stdin {
     pub(crate) async fn close(&self) {
         self.shut();
         let mut state = self.0.state.subscribe();
-        let _ = state.wait_for(|now| *now == InputState::Closed).await;
+        let _ = state
+            .wait_for(|current| *current == InputState::Closed)
+            .await;
     }
 }
 
@@ -181,12 +183,12 @@ impl Feeder {
             return;
         };
         let mut state = self.shared.state.subscribe();
-        let over = async {
-            let _ = state.wait_for(|now| *now >= InputState::Shut).await;
+        let shut = async {
+            let _ = state.wait_for(|current| *current >= InputState::Shut).await;
         };
         tokio::select! {
             biased;
-            () = over => {}
+            () = shut => {}
             () = write_accepted(&self.shared, &mut writer) => {}
         }
         // Before the state becomes `Closed`.
@@ -204,13 +206,13 @@ impl Drop for Feeder {
 async fn write_accepted(shared: &Shared, writer: &mut Writer) {
     let journal = &shared.journal;
     let mut state = shared.state.subscribe();
-    journal.handed_out();
+    journal.update_delivered();
     loop {
         let fed = journal.delivered();
         journal.forget_before(fed.saturating_sub(PIPE_BYTES));
         shared
             .fed
-            .send_if_modified(|now| std::mem::replace(now, fed) != fed);
+            .send_if_modified(|current| std::mem::replace(current, fed) != fed);
         let is_open = *state.borrow_and_update() == InputState::Open;
         let ahead = journal.undelivered().min(MOVE_BYTES);
         if ahead == 0 {
@@ -228,11 +230,12 @@ async fn write_accepted(shared: &Shared, writer: &mut Writer) {
             continue;
         }
         // Not more than was accepted: an incomplete write may follow.
-        let most = usize::try_from(ahead).unwrap_or(usize::MAX);
-        let moved =
-            poll_fn(|context| Pin::new(&mut **writer).poll_feed(context, journal.reader(), most));
+        let max_bytes = usize::try_from(ahead).unwrap_or(usize::MAX);
+        let moved = poll_fn(|context| {
+            Pin::new(&mut **writer).poll_feed(context, journal.reader(), max_bytes)
+        });
         let moved = moved.await;
-        journal.handed_out();
+        journal.update_delivered();
         if !matches!(moved, Ok(1..)) {
             return;
         }
@@ -264,11 +267,11 @@ mod tests {
             let send = std::pin::pin!(stdin.send(b"0123456789\n"));
             assert!(futures_util::poll!(send).is_pending());
         }
-        let mut got = vec![0; 16];
-        let (sent, read) = tokio::join!(stdin.send(b"next\n"), reader.read_exact(&mut got));
+        let mut received = vec![0; 16];
+        let (sent, read) = tokio::join!(stdin.send(b"next\n"), reader.read_exact(&mut received));
         assert_eq!(sent, Ok(16));
         read.expect("sixteen bytes");
-        assert_eq!(got, b"0123456789\nnext\n");
+        assert_eq!(received, b"0123456789\nnext\n");
     }
 
     #[tokio::test]
@@ -277,9 +280,9 @@ mod tests {
         tokio::spawn(feeder.run());
         let (sent, ()) = tokio::join!(stdin.send(b"0123456789\n"), stdin.close());
         assert_eq!(sent, Err(Closed));
-        let mut got = Vec::new();
-        reader.read_to_end(&mut got).await.expect("an end");
-        assert!(got.len() <= 4);
+        let mut received = Vec::new();
+        reader.read_to_end(&mut received).await.expect("an end");
+        assert!(received.len() <= 4);
         assert_eq!(stdin.send(b"x").await, Err(Closed));
     }
 
@@ -290,27 +293,28 @@ mod tests {
         assert_eq!(stdin.accept(b"0123456789").await, Ok(10));
         stdin.finish();
         assert_eq!(stdin.accept(b"late").await, Err(Closed));
-        let mut got = Vec::new();
-        reader.read_to_end(&mut got).await.expect("an end");
-        assert_eq!(got, b"0123456789");
+        let mut received = Vec::new();
+        reader.read_to_end(&mut received).await.expect("an end");
+        assert_eq!(received, b"0123456789");
     }
 
     #[tokio::test]
     async fn a_sender_waits_while_too_many_bytes_are_on_their_way() {
         let (stdin, feeder, mut reader) = begin_with(64 * 1024);
-        let most = usize::try_from(AHEAD_BYTES).expect("small");
-        assert!(stdin.accept(&vec![b'x'; most]).await.is_ok());
+        let max_bytes = usize::try_from(AHEAD_BYTES).expect("small");
+        assert!(stdin.accept(&vec![b'x'; max_bytes]).await.is_ok());
         {
             let accept = std::pin::pin!(stdin.accept(b"more"));
             assert!(futures_util::poll!(accept).is_pending());
         }
         assert_eq!(stdin.accepted(), AHEAD_BYTES, "nothing of it was accepted");
         tokio::spawn(feeder.run());
-        let mut got = vec![0; most + 4];
-        let (accepted, read) = tokio::join!(stdin.accept(b"more"), reader.read_exact(&mut got));
+        let mut received = vec![0; max_bytes + 4];
+        let (accepted, read) =
+            tokio::join!(stdin.accept(b"more"), reader.read_exact(&mut received));
         assert_eq!(accepted, Ok(AHEAD_BYTES + 4));
         read.expect("all of it");
-        assert!(got.ends_with(b"xmore"));
+        assert!(received.ends_with(b"xmore"));
     }
 
     /// The daemon is killed while a part of a message is in the pipe and an incomplete write follows it.
@@ -338,19 +342,19 @@ mod tests {
         assert!(fed > 0 && fed < message.len());
         // What is in the pipe stays there; the rest comes through another writer.
         let mut pipe_reader = pipe_reader;
-        let mut got = vec![0; fed];
+        let mut received = vec![0; fed];
         pipe_reader
-            .read_exact(&mut got)
+            .read_exact(&mut received)
             .await
             .expect("the first part");
         let (writer, mut reader) = tokio::io::duplex(1024);
         next.seal().expect("closed by its client");
         next = adopted(&next);
-        let (again, feeder) = begin(Some(Box::new(Copied(writer))), next);
-        assert!(!again.is_open());
+        let (stdin, feeder) = begin(Some(Box::new(Copied(writer))), next);
+        assert!(!stdin.is_open());
         tokio::spawn(feeder.run());
-        reader.read_to_end(&mut got).await.expect("the rest");
-        assert!(got == message);
+        reader.read_to_end(&mut received).await.expect("the rest");
+        assert!(received == message);
     }
 
     fn adopted(journal: &Journal) -> Journal {

@@ -53,7 +53,9 @@ impl Journal {
             Err(error) => return Err(error.into()),
         };
         if delivered > end {
-            return Err(wrong("the read position of the journal is behind its end"));
+            return Err(invalid_data(
+                "the read position of the journal is behind its end",
+            ));
         }
         Ok(Self {
             delivered: AtomicU64::new(delivered),
@@ -111,18 +113,18 @@ impl Journal {
         [Arc::clone(&self.writer), Arc::clone(&self.reader)]
     }
 
-    /// For moving bytes in. Call [`Journal::took_in`] afterwards.
+    /// For moving bytes in. Call [`Journal::update_end`] afterwards.
     pub(crate) fn writer(&self) -> BorrowedFd<'_> {
         self.writer.as_fd()
     }
 
-    /// For moving bytes out. Call [`Journal::handed_out`] afterwards.
+    /// For moving bytes out. Call [`Journal::update_delivered`] afterwards.
     pub(crate) fn reader(&self) -> BorrowedFd<'_> {
         self.reader.as_fd()
     }
 
     /// Counts the bytes of a move. After a failure only the kernel knows their number.
-    pub(crate) fn took_in(&self, moved: &io::Result<usize>) {
+    pub(crate) fn update_end(&self, moved: &io::Result<usize>) {
         let end = match moved {
             Ok(0) => return,
             Ok(bytes) => Ok(self.end().saturating_add(*bytes as u64)),
@@ -135,7 +137,7 @@ impl Journal {
     }
 
     /// Reads the position from the kernel, which is right even after a cancelled move.
-    pub(crate) fn handed_out(&self) {
+    pub(crate) fn update_delivered(&self) {
         if let Ok(delivered) = tell(&*self.reader) {
             self.delivered.store(delivered, Ordering::Release);
             self.count();
@@ -193,25 +195,25 @@ impl Journal {
         Ok(at)
     }
 
-    /// Reads bytes from `offset` on into `space`, and returns their number.
-    pub(crate) fn read_at(&self, offset: u64, space: &mut [u8]) -> io::Result<usize> {
+    /// Reads bytes from `offset` on into `buffer`, and returns their number.
+    pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         if offset < self.start() {
-            return Err(wrong(
+            return Err(invalid_data(
                 "the requested bytes of the journal are no longer kept",
             ));
         }
-        let there = self.end().saturating_sub(offset);
-        let wanted = space
+        let available = self.end().saturating_sub(offset);
+        let length = buffer
             .len()
-            .min(usize::try_from(there).unwrap_or(usize::MAX));
+            .min(usize::try_from(available).unwrap_or(usize::MAX));
         let mut filled = 0;
-        while filled < wanted {
+        while filled < length {
             match pread(
                 &*self.reader,
-                &mut space[filled..wanted],
+                &mut buffer[filled..length],
                 offset + filled as u64,
             ) {
-                Ok(0) => return Err(wrong("the journal is shorter than its position")),
+                Ok(0) => return Err(invalid_data("the journal is shorter than its position")),
                 Ok(read) => filled += read,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -220,19 +222,19 @@ impl Journal {
         Ok(filled)
     }
 
-    /// Returns at most `most` bytes from `offset` on.
-    pub(crate) fn read(&self, offset: u64, most: usize) -> io::Result<Vec<u8>> {
-        let there = usize::try_from(self.end().saturating_sub(offset)).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; most.min(there)];
+    /// Returns at most `max_bytes` bytes from `offset` on.
+    pub(crate) fn read(&self, offset: u64, max_bytes: usize) -> io::Result<Vec<u8>> {
+        let available = usize::try_from(self.end().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; max_bytes.min(available)];
         let read = self.read_at(offset, &mut bytes)?;
         bytes.truncate(read);
         Ok(bytes)
     }
 
-    /// Returns the last bytes that are kept, at most `most`.
-    pub(crate) fn last(&self, most: u64) -> io::Result<Vec<u8>> {
+    /// Returns the last bytes that are kept, at most `max_bytes`.
+    pub(crate) fn last(&self, max_bytes: u64) -> io::Result<Vec<u8>> {
         loop {
-            let from = self.end().saturating_sub(most).max(self.start());
+            let from = self.end().saturating_sub(max_bytes).max(self.start());
             let read = self.read(from, usize::MAX);
             // Another thread may free bytes meanwhile.
             let freed = usize::try_from(self.start().saturating_sub(from)).unwrap_or(usize::MAX);
@@ -250,14 +252,14 @@ impl Journal {
 
     /// Frees the memory of older bytes, rounded down to a step.
     pub(crate) fn forget_before(&self, offset: u64) {
-        let wanted = offset.min(self.end()) / STEP_BYTES * STEP_BYTES;
+        let new_start = offset.min(self.end()) / STEP_BYTES * STEP_BYTES;
         let start = self.start();
-        if wanted <= start {
+        if new_start <= start {
             return;
         }
         // First, so that no caller reads freed bytes.
-        self.start.store(wanted, Ordering::Release);
-        if !self.punch(start, wanted) {
+        self.start.store(new_start, Ordering::Release);
+        if !self.punch(start, new_start) {
             self.start.store(start, Ordering::Release);
         }
     }
@@ -293,7 +295,7 @@ impl Journal {
 
     /// Frees the content. The mode of the file tells the next daemon; it has no other effect, because the
     /// file has no name.
-    pub(crate) fn give_up(&self) -> io::Result<()> {
+    pub(crate) fn discard(&self) -> io::Result<()> {
         fchmod(&*self.writer, Mode::empty())?;
         ftruncate(&*self.writer, 0)?;
         if let Some(held) = &self.held {
@@ -302,7 +304,7 @@ impl Journal {
         Ok(())
     }
 
-    pub(crate) fn is_given_up(&self) -> bool {
+    pub(crate) fn is_discarded(&self) -> bool {
         fstat(&*self.writer).is_ok_and(|file| Mode::from_raw_mode(file.st_mode).is_empty())
     }
 
@@ -313,7 +315,7 @@ impl Journal {
 
 fn end_of(file: &OwnedFd) -> io::Result<u64> {
     if FileType::from_raw_mode(fstat(file)?.st_mode) != FileType::RegularFile {
-        return Err(wrong("a journal is not a file"));
+        return Err(invalid_data("a journal is not a file"));
     }
     Ok(tell(file)?)
 }
@@ -325,8 +327,8 @@ fn reopen(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(open(path, flags, Mode::empty())?)
 }
 
-pub(crate) fn wrong(what: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
+pub(crate) fn invalid_data(message: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
 #[cfg(test)]
@@ -373,7 +375,7 @@ mod tests {
         let next = adopted(&journal).counted(&budget);
         drop(journal);
         assert_eq!(budget.used(), 50_000);
-        next.give_up().expect("given up");
+        next.discard().expect("given up");
         assert_eq!(budget.used(), 0);
     }
 
@@ -459,12 +461,12 @@ mod tests {
     fn the_last_bytes_are_read_while_older_ones_are_freed() {
         const KEPT: u64 = 128 * 1024;
         let journal = Journal::new("test").expect("a journal");
-        let piece = vec![b'x'; 64 * 1024];
-        journal.append(&piece).expect("taken");
+        let chunk = vec![b'x'; 64 * 1024];
+        journal.append(&chunk).expect("taken");
         std::thread::scope(|threads| {
             let writing = threads.spawn(|| {
                 for _ in 0..1000 {
-                    let end = journal.append(&piece).expect("taken");
+                    let end = journal.append(&chunk).expect("taken");
                     journal.forget_before(end.saturating_sub(KEPT));
                 }
             });

@@ -29,7 +29,7 @@ pub(crate) use facts::{EndFact, Fact, Facts, exec_exit};
 pub(crate) use files::Files;
 pub(crate) use follow::{Ended, Stop, follow};
 pub(crate) use input::{Feeder, Stdin, feed};
-pub(crate) use journal::{Journal, wrong};
+pub(crate) use journal::{Journal, invalid_data};
 pub(crate) use kill::{KillOnDrop, Killed, SIGKILL, SIGTERM, kill_later, kill_tree, scope_of};
 pub(crate) use notes::{BootTime, ExecNote, KindNote, Note, StdioNote, Streaming, shown};
 pub(crate) use output_queue::OutputQueue;
@@ -76,14 +76,14 @@ impl Program {
     /// To be called before the signal is sent, because the end may be observed first.
     pub(crate) fn request_stop(&self) {
         if !self.stop_requested.swap(true, Ordering::AcqRel) {
-            self.facts.add(&Fact::Asked);
+            self.facts.add(&Fact::StopRequested);
         }
     }
 
     /// Repeats what an earlier daemon recorded.
     pub(crate) fn restore_stop_request(&self, facts: &[Fact]) {
         self.stop_requested
-            .store(facts.contains(&Fact::Asked), Ordering::Release);
+            .store(facts.contains(&Fact::StopRequested), Ordering::Release);
     }
 
     pub(crate) fn is_stop_requested(&self) -> bool {

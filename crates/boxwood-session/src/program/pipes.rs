@@ -63,11 +63,12 @@ impl OutputPipe {
             None => usize::MAX,
         };
         let (journal, before) = (&self.journal, self.journal.end());
-        let most = room.clamp(1, READ_BYTES);
-        let moved =
-            poll_fn(|context| Pin::new(&mut **reader).poll_move(context, journal.writer(), most))
-                .await;
-        journal.took_in(&moved);
+        let max_bytes = room.clamp(1, READ_BYTES);
+        let moved = poll_fn(|context| {
+            Pin::new(&mut **reader).poll_move(context, journal.writer(), max_bytes)
+        })
+        .await;
+        journal.update_end(&moved);
         // A terminal without users reports an error instead of end of file.
         if !matches!(moved, Ok(1..)) {
             self.reader = None;

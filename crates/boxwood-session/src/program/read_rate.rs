@@ -18,7 +18,7 @@ const RATE: u64 = 64 * 1024 * 1024;
 const BURST: u64 = 16 * 1024 * 1024;
 
 /// Shorter than the silence that ends a drain, so that a pause is not taken for the end of the output.
-const LONGEST_PAUSE: Duration = Duration::from_millis(25);
+const MAX_PAUSE: Duration = Duration::from_millis(25);
 
 /// The read rate of one session. Clones share it.
 #[derive(Clone)]
@@ -52,7 +52,7 @@ impl ReadRate {
         let mut paid_until = lock(&self.paid_until);
         let earliest = now.checked_sub(time_of(BURST)).unwrap_or(now);
         let paid = (*paid_until).max(earliest) + time_of(bytes as u64);
-        *paid_until = paid.min(now + LONGEST_PAUSE);
+        *paid_until = paid.min(now + MAX_PAUSE);
         (*paid_until > now).then_some(*paid_until)
     }
 }
@@ -69,8 +69,8 @@ pub(crate) struct LimitedReader {
 impl LimitedReader {
     /// Resolves when the next read may start. Cancel-safe.
     pub(crate) async fn ready(&mut self) {
-        if let Some(moment) = self.pause_until {
-            tokio::time::sleep_until(moment).await;
+        if let Some(until) = self.pause_until {
+            tokio::time::sleep_until(until).await;
             self.pause_until = None;
         }
     }
@@ -84,16 +84,16 @@ impl LimitedReader {
 mod tests {
     use super::*;
 
-    const PIECE: usize = 64 * 1024;
+    const CHUNK: usize = 64 * 1024;
 
     async fn time_to_read(streams: &mut [LimitedReader], bytes: u64) -> Duration {
         let began = Instant::now();
-        let mut left = bytes;
-        while left > 0 {
+        let mut remaining = bytes;
+        while remaining > 0 {
             for stream in &mut *streams {
                 stream.ready().await;
-                stream.count(PIECE);
-                left = left.saturating_sub(PIECE as u64);
+                stream.count(CHUNK);
+                remaining = remaining.saturating_sub(CHUNK as u64);
             }
         }
         for stream in streams {
@@ -129,6 +129,6 @@ mod tests {
         let took = time_to_read(&mut [quiet.reader()], 1024).await;
         assert_eq!(took, Duration::ZERO);
         let took = time_to_read(&mut [fast.reader()], 1024).await;
-        assert!(took <= LONGEST_PAUSE + Duration::from_millis(1), "{took:?}");
+        assert!(took <= MAX_PAUSE + Duration::from_millis(1), "{took:?}");
     }
 }

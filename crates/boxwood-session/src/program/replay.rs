@@ -35,19 +35,19 @@ pub enum Since {
 impl Since {
     /// Returns the offset if that byte is kept. `now` is the offset of the first unread byte.
     pub(crate) fn within(self, journal: &Journal, now: u64) -> Result<u64> {
-        let Self::Offset(asked) = self else {
+        let Self::Offset(requested) = self else {
             return Ok(now);
         };
         let (oldest, end) = (journal.start(), journal.end());
-        if asked < oldest {
-            return Err(SessionError::ReplayGone { asked, oldest });
+        if requested < oldest {
+            return Err(SessionError::ReplayGone { requested, oldest });
         }
-        if asked > end {
+        if requested > end {
             return Err(SessionError::invalid(format!(
-                "output from byte {asked} on: there are {end} bytes so far"
+                "output from byte {requested} on: there are {end} bytes so far"
             )));
         }
-        Ok(asked)
+        Ok(requested)
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn offsets_that_are_not_kept_are_refused() {
         let journal = Journal::new("test").expect("a journal");
-        journal.append(&vec![b'x'; 200_000]).expect("taken");
+        journal.append(&vec![b'x'; 200_000]).expect("appended");
         journal.forget_before(150_000);
         let oldest = journal.start();
         assert!(oldest > 0);
@@ -67,8 +67,10 @@ mod tests {
             let since = Since::Offset(good);
             assert_eq!(since.within(&journal, 0).expect("kept"), good);
         }
-        let gone = Since::Offset(oldest - 1).within(&journal, 0);
-        assert!(matches!(gone, Err(SessionError::ReplayGone { asked, .. }) if asked == oldest - 1));
+        let freed = Since::Offset(oldest - 1).within(&journal, 0);
+        assert!(
+            matches!(freed, Err(SessionError::ReplayGone { requested, .. }) if requested == oldest - 1)
+        );
         let ahead = Since::Offset(200_001).within(&journal, 0);
         assert!(matches!(ahead, Err(SessionError::Invalid { .. })));
     }

@@ -66,7 +66,7 @@ impl Directory {
         self.blocking(move |directory, state, cancelled| {
             let began = Instant::now();
             let free = free_bytes(&statvfs(directory)?);
-            state.estimate.saw_free(free);
+            state.estimate.record_free(free);
             if state.estimate.is_within(limit, accuracy, began) {
                 return Ok(None);
             }
@@ -118,13 +118,13 @@ impl Directory {
     ) -> Result<T, WalkError> {
         let mut state = Arc::clone(&self.state).lock_owned().await;
         // Dropped with the future.
-        let waiting = Arc::new(());
-        let (handle, waiter) = (Arc::clone(&self.handle), Arc::downgrade(&waiting));
+        let caller = Arc::new(());
+        let (handle, waiter) = (Arc::clone(&self.handle), Arc::downgrade(&caller));
         let working = tokio::task::spawn_blocking(move || {
             work(handle.as_fd(), &mut state, &|| waiter.strong_count() == 0)
         });
         let outcome = working.await;
-        drop(waiting);
+        drop(caller);
         outcome.unwrap_or_else(|error| Err(io::Error::other(error).into()))
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    pub(super) fn saw_free(&mut self, free: u64) {
+    pub(super) fn record_free(&mut self, free: u64) {
         self.lost = self.lost.saturating_add(self.free.saturating_sub(free));
         self.free = free;
     }
@@ -100,10 +100,10 @@ mod tests {
     #[test]
     fn space_that_another_program_frees_hides_no_growth() {
         let (mut estimate, now) = measured(900, SMALL_TREE + 1);
-        estimate.saw_free(4900);
+        estimate.record_free(4900);
         assert!(estimate.is_within(LIMIT, Accuracy::Poll, now));
-        estimate.saw_free(9000);
-        estimate.saw_free(8999);
+        estimate.record_free(9000);
+        estimate.record_free(8999);
         assert!(!estimate.is_within(LIMIT, Accuracy::Poll, now));
     }
 

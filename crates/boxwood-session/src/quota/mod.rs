@@ -73,7 +73,11 @@ pub(crate) fn watch(session: &Arc<Session>, settings: &Settings) -> io::Result<(
     let quota_mb = session.spec.limits().workspace_quota_mb;
     let limit = (quota_mb > 0).then(|| quota_mb.saturating_mul(MIB));
     let workspace = session.spec.workspace().map(|mount| (mount, limit));
-    let extra = session.spec.extra_mounts().iter().map(|it| (it, None));
+    let extra = session
+        .spec
+        .extra_mounts()
+        .iter()
+        .map(|mount| (mount, None));
     let writable = workspace
         .into_iter()
         .chain(extra)
@@ -97,7 +101,7 @@ pub(crate) fn watch(session: &Arc<Session>, settings: &Settings) -> io::Result<(
 }
 
 /// Refuses a command in a workspace that is over its quota.
-pub(crate) async fn before(session: &Arc<Session>) -> Result<()> {
+pub(crate) async fn check_before_exec(session: &Arc<Session>) -> Result<()> {
     session.quota.started.notify_one();
     check(session, "before execution", Accuracy::Command).await
 }
@@ -106,16 +110,16 @@ pub(crate) async fn before(session: &Arc<Session>) -> Result<()> {
 ///
 /// The path does not matter: a symlink in the box can lead any path into the workspace. Output that
 /// the daemon saves is exempt, because it explains why a command was killed.
-pub(crate) async fn before_write(session: &Arc<Session>, writer: Writer) -> Result<()> {
+pub(crate) async fn check_before_write(session: &Arc<Session>, writer: Writer) -> Result<()> {
     match writer {
-        Writer::Client => before(session).await,
+        Writer::Client => check_before_exec(session).await,
         Writer::Daemon => Ok(()),
     }
 }
 
 /// Adds a notice to the result if the workspace is over its quota after a command. A failure without
 /// another reason gets the reason `disk_quota`.
-pub(crate) async fn after(session: &Arc<Session>, exit: &mut ExecExit) {
+pub(crate) async fn check_after_exec(session: &Arc<Session>, exit: &mut ExecExit) {
     let unexplained = exit.reason.is_none() && exit.exit_code != Some(0);
     let accuracy = if unexplained {
         Accuracy::Exact

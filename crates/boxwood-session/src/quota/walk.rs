@@ -33,7 +33,7 @@ pub(super) struct Usage {
     /// Lengths of all files and symlinks, once per hard link.
     lengths: u64,
     /// Allocated blocks, each file once.
-    taken: u64,
+    allocated: u64,
     pub(super) entries: u64,
     /// Allocated blocks of files that changed recently.
     pub(super) recent: u64,
@@ -41,8 +41,8 @@ pub(super) struct Usage {
 
 impl Usage {
     pub(super) fn bytes(&self) -> u64 {
-        let taken = self.entries.saturating_mul(INODE_BYTES) + self.taken;
-        taken.max(self.lengths)
+        let allocated = self.entries.saturating_mul(INODE_BYTES) + self.allocated;
+        allocated.max(self.lengths)
     }
 }
 
@@ -81,13 +81,13 @@ pub(super) fn walk(
         if cancelled() {
             return Err(WalkError::Cancelled);
         }
-        let Some(name) = level.below.pop() else {
+        let Some(name) = level.subdirectories.pop() else {
             levels.pop();
             continue;
         };
         walk.pending_bytes -= cost(&name);
         let opened = open(level.directory.as_fd(), &name);
-        if level.below.is_empty() {
+        if level.subdirectories.is_empty() {
             // A chain of single directories of any length takes one descriptor.
             levels.pop();
         }
@@ -112,10 +112,10 @@ pub(super) fn walk(
 /// The mount id, or the device on kernels before 5.8. The device alone is not enough: a btrfs
 /// subvolume has its own, and a box can create subvolumes.
 fn mount_of(directory: &OwnedFd) -> Result<(bool, u64), WalkError> {
-    let wanted = StatxFlags::MNT_ID;
-    let facts = statx(directory, c"", AtFlags::EMPTY_PATH, wanted).map_err(io::Error::from)?;
-    if facts.stx_mask & wanted.bits() != 0 {
-        return Ok((true, facts.stx_mnt_id));
+    let mask = StatxFlags::MNT_ID;
+    let stat = statx(directory, c"", AtFlags::EMPTY_PATH, mask).map_err(io::Error::from)?;
+    if stat.stx_mask & mask.bits() != 0 {
+        return Ok((true, stat.stx_mnt_id));
     }
     Ok((false, fstat(directory).map_err(io::Error::from)?.st_dev))
 }
@@ -131,13 +131,13 @@ fn cost(name: &CStr) -> usize {
 
 struct Level {
     directory: OwnedFd,
-    below: Vec<CString>,
+    subdirectories: Vec<CString>,
 }
 
 struct Walk {
     recent_since: i64,
     usage: Usage,
-    /// Files with more than one name that were met already.
+    /// Files with more than one name that were counted already.
     linked: HashSet<(u64, u64)>,
     /// Of the names in all levels together.
     pending_bytes: usize,
@@ -150,7 +150,7 @@ impl Walk {
         directory: OwnedFd,
         cancelled: &impl Fn() -> bool,
     ) -> Result<Level, WalkError> {
-        let mut below = Vec::new();
+        let mut subdirectories = Vec::new();
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut entries = RawDir::new(&directory, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
@@ -164,8 +164,8 @@ impl Walk {
             if name == c"." || name == c".." {
                 continue;
             }
-            let facts = match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(facts) => facts,
+            let stat = match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
                 Err(Errno::NOENT) => continue,
                 Err(Errno::ACCESS) => return Err(WalkError::PermissionDenied),
                 Err(error) => return Err(io::Error::from(error).into()),
@@ -177,38 +177,41 @@ impl Walk {
             if self.usage.entries.is_multiple_of(ENTRIES_PER_CANCEL_CHECK) && cancelled() {
                 return Err(WalkError::Cancelled);
             }
-            if FileType::from_raw_mode(facts.st_mode) == FileType::Directory {
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
                 self.pending_bytes += cost(name);
-                below.push(name.to_owned());
+                subdirectories.push(name.to_owned());
             }
-            self.count(&facts);
+            self.count(&stat);
             if self.pending_bytes > MAX_PENDING_BYTES || self.linked.len() > MAX_LINKED {
                 return Err(WalkError::TooMany);
             }
         }
         self.buffer = buffer;
-        Ok(Level { directory, below })
+        Ok(Level {
+            directory,
+            subdirectories,
+        })
     }
 
-    fn count(&mut self, facts: &Stat) {
-        let is_directory = FileType::from_raw_mode(facts.st_mode) == FileType::Directory;
+    fn count(&mut self, stat: &Stat) {
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         if !is_directory {
-            let length = u64::try_from(facts.st_size).unwrap_or(0);
+            let length = u64::try_from(stat.st_size).unwrap_or(0);
             self.usage.lengths = self.usage.lengths.saturating_add(length);
-            if facts.st_nlink > 1 && !self.linked.insert((facts.st_dev, facts.st_ino)) {
+            if stat.st_nlink > 1 && !self.linked.insert((stat.st_dev, stat.st_ino)) {
                 return;
             }
         }
-        let taken = u64::try_from(facts.st_blocks).unwrap_or(0) * BLOCK_BYTES;
-        self.usage.taken += taken;
+        let allocated = u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK_BYTES;
+        self.usage.allocated += allocated;
         #[allow(
             clippy::unnecessary_cast,
             clippy::cast_possible_wrap,
             reason = "signed on some machines, unsigned on others, and far from the end of both"
         )]
-        let changed = facts.st_ctime as i64;
+        let changed = stat.st_ctime as i64;
         if changed >= self.recent_since {
-            self.usage.recent += taken;
+            self.usage.recent += allocated;
         }
     }
 }
@@ -279,7 +282,7 @@ mod tests {
         let before = walked(tree.path()).expect("walked");
         fs::hard_link(&path, tree.path().join("g")).expect("linked");
         let after = walked(tree.path()).expect("walked");
-        assert_eq!(after.taken, before.taken);
+        assert_eq!(after.allocated, before.allocated);
         assert_eq!(
             after.lengths,
             2 * before.lengths,

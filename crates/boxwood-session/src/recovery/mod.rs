@@ -28,7 +28,7 @@ use crate::session::state::SessionState;
 use crate::session::{Parts, Session};
 
 /// Boxes that are adopted at the same time.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_ADOPTIONS: usize = 16;
 
 /// A box that does not answer within this time is not adopted.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -65,7 +65,7 @@ struct Candidate {
 }
 
 /// A running box, its session and its programs.
-struct Taken {
+struct AdoptedBox {
     sandbox: Arc<dyn Sandbox>,
     restored: Restored,
     processes: Vec<KeptProcess>,
@@ -79,7 +79,7 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn final_one(why: impl Into<String>) -> Self {
+    fn permanent(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
             retry: false,
@@ -100,32 +100,32 @@ impl Registry {
             (candidate, outcome)
         });
         let outcomes: Vec<_> = stream::iter(attempts)
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT_ADOPTIONS)
             .collect()
             .await;
-        let mut taken = Vec::new();
+        let mut adopted_boxes = Vec::new();
         for (candidate, mut outcome) in outcomes {
             if matches!(outcome, Err(Refusal { retry: true, .. })) {
                 outcome = adopt_guarded(&candidate).await;
             }
             match outcome {
-                Ok(adopted) => taken.push((candidate, adopted)),
+                Ok(adopted) => adopted_boxes.push((candidate, adopted)),
                 Err(refusal) => lost.extend(candidate.row.map(|row| (row, refusal.why))),
             }
         }
         // If two boxes belong to one session, callers know the later one.
-        taken.sort_by_key(|(_, taken)| std::cmp::Reverse(taken.restored.incarnation));
+        adopted_boxes.sort_by_key(|(_, adopted)| std::cmp::Reverse(adopted.restored.incarnation));
         let mut recovery = Recovery::default();
-        for (candidate, taken) in taken {
-            if lock(&self.slots).contains_key(taken.restored.spec.session()) {
-                remove(&*taken.sandbox).await;
+        for (candidate, adopted) in adopted_boxes {
+            if lock(&self.slots).contains_key(adopted.restored.spec.session()) {
+                remove(&*adopted.sandbox).await;
                 let why = "another box of the same session replaced it".to_owned();
                 lost.extend(candidate.row.map(|row| (row, why)));
                 continue;
             }
             recovery.adopted += 1;
             recovery.rebuilt |= candidate.row.is_none();
-            self.install(candidate, taken);
+            self.install(candidate, adopted);
         }
         for (row, why) in lost {
             recovery.lost.extend(self.record_lost(row, why).await);
@@ -177,12 +177,12 @@ impl Registry {
     }
 
     /// Creates the session of the box.
-    fn install(self: &Arc<Self>, candidate: Candidate, taken: Taken) {
-        let Taken {
+    fn install(self: &Arc<Self>, candidate: Candidate, adopted: AdoptedBox) {
+        let AdoptedBox {
             sandbox,
             restored,
             processes,
-        } = taken;
+        } = adopted;
         let (incarnation, created_at) = (restored.incarnation, restored.created_at);
         let parts = Parts {
             incarnation,
@@ -240,14 +240,14 @@ impl Registry {
 }
 
 /// Adopts one box. A backend that hangs or panics affects this box only.
-async fn adopt_guarded(candidate: &Candidate) -> Result<Taken, Refusal> {
+async fn adopt_guarded(candidate: &Candidate) -> Result<AdoptedBox, Refusal> {
     let handle = &candidate.handle;
-    let taking = AssertUnwindSafe(adopt(&*candidate.backend, handle)).catch_unwind();
-    let refusal = match timeout(ADOPT_TIMEOUT, taking).await {
-        Ok(Ok(Ok(taken))) => return Ok(taken),
+    let adopting = AssertUnwindSafe(adopt(&*candidate.backend, handle)).catch_unwind();
+    let refusal = match timeout(ADOPT_TIMEOUT, adopting).await {
+        Ok(Ok(Ok(adopted))) => return Ok(adopted),
         Ok(Ok(Err(refusal))) => refusal,
-        Ok(Err(_panic)) => Refusal::final_one("the backend panicked while adopting its box"),
-        Err(_elapsed) => Refusal::final_one(NO_ANSWER),
+        Ok(Err(_panic)) => Refusal::permanent("the backend panicked while adopting its box"),
+        Err(_elapsed) => Refusal::permanent(NO_ANSWER),
     };
     let BoxHandle { backend, name, .. } = handle;
     tracing::info!(
@@ -260,11 +260,11 @@ async fn adopt_guarded(candidate: &Candidate) -> Result<Taken, Refusal> {
     Err(refusal)
 }
 
-async fn adopt(backend: &dyn Backend, handle: &BoxHandle) -> Result<Taken, Refusal> {
+async fn adopt(backend: &dyn Backend, handle: &BoxHandle) -> Result<AdoptedBox, Refusal> {
     let adopted = backend.adopt(handle).await.map_err(|error| match error {
-        AdoptError::Gone => Refusal::final_one(DIED),
-        AdoptError::Unfinished => Refusal::final_one(UNFINISHED),
-        AdoptError::Unsupported => Refusal::final_one(ENDED_WITH_DAEMON),
+        AdoptError::Gone => Refusal::permanent(DIED),
+        AdoptError::Unfinished => Refusal::permanent(UNFINISHED),
+        AdoptError::Unsupported => Refusal::permanent(ENDED_WITH_DAEMON),
         AdoptError::Step { step, source } => Refusal {
             why: format!("its box could not be adopted: {step}: {source}"),
             retry: true,
@@ -277,7 +277,7 @@ async fn adopt(backend: &dyn Backend, handle: &BoxHandle) -> Result<Taken, Refus
         // The earlier daemon may have frozen it.
         Ok(Ok(restored)) => match sandbox.thaw().await {
             Ok(()) => {
-                return Ok(Taken {
+                return Ok(AdoptedBox {
                     sandbox,
                     restored,
                     processes: adopted.processes,
@@ -289,7 +289,7 @@ async fn adopt(backend: &dyn Backend, handle: &BoxHandle) -> Result<Taken, Refus
         Err(_panic) => "its record cannot be read".to_owned(),
     };
     remove(&*sandbox).await;
-    Err(Refusal::final_one(why))
+    Err(Refusal::permanent(why))
 }
 
 /// Removes a box that no caller can access.

@@ -12,14 +12,14 @@ use jiff::Timestamp;
 
 use crate::exec::{captured, streamed};
 use crate::managed::{self, Managed, Start};
-use crate::program::{BootTime, ExecNote, Fact, Files, KillOnDrop, KindNote, Note, wrong};
+use crate::program::{BootTime, ExecNote, Fact, Files, KillOnDrop, KindNote, Note, invalid_data};
 use crate::session::registry::Registry;
 use crate::session::{ExecRecord, Lease, Session};
 
-pub(crate) fn adopt(registry: &Arc<Registry>, session: &Arc<Session>, kept: Vec<KeptProcess>) {
+pub(crate) fn adopt(registry: &Arc<Registry>, session: &Arc<Session>, programs: Vec<KeptProcess>) {
     let adoption = Adoption { registry, session };
     let mut managed = Vec::new();
-    for program in kept {
+    for program in programs {
         let outcome = match serde_json::from_slice(&program.note) {
             Ok(Note::Managed { spec, started_at }) => {
                 managed.push((started_at, spec, program));
@@ -38,7 +38,7 @@ pub(crate) fn adopt(registry: &Arc<Registry>, session: &Arc<Session>, kept: Vec<
 }
 
 /// Exec ids are exact in JavaScript.
-const LARGEST_ID: u64 = 1 << 52;
+const MAX_EXEC_ID: u64 = 1 << 52;
 
 type Outcome = Result<(), (io::Error, Process)>;
 
@@ -62,7 +62,7 @@ impl Adoption<'_> {
     }
 
     fn managed(&self, started_at: Timestamp, spec: ProcessSpec, program: KeptProcess) -> Outcome {
-        let (files, facts) = match Files::kept(program.files, &self.session.budget) {
+        let (files, facts) = match Files::from_files(program.files, &self.session.budget) {
             Ok(files) => files,
             Err(error) => return Err((error, program.process)),
         };
@@ -78,7 +78,7 @@ impl Adoption<'_> {
                 .registry
                 .gate
                 .processes
-                .take_anyway(session.incarnation),
+                .take_unlimited(session.incarnation),
             replay_bytes: self.registry.settings.replay.bytes,
         };
         let managed = managed::follow_process(session, start, &facts);
@@ -87,7 +87,7 @@ impl Adoption<'_> {
             self.end(previous);
         }
         // The earlier daemon was killed while it stopped the process.
-        if managed.is_running() && facts.contains(&Fact::Asked) {
+        if managed.is_running() && facts.contains(&Fact::StopRequested) {
             self.end(managed);
         }
         Ok(())
@@ -102,19 +102,19 @@ impl Adoption<'_> {
 
     fn exec(&self, note: ExecNote, program: KeptProcess) -> Outcome {
         let (registry, session) = (self.registry, self.session);
-        if note.exec_id > LARGEST_ID {
+        if note.exec_id > MAX_EXEC_ID {
             // No exec ids would be left.
-            return Err((wrong("the exec id is too large"), program.process));
+            return Err((invalid_data("the exec id is too large"), program.process));
         }
         registry
             .exec_ids
             .fetch_max(note.exec_id + 1, Ordering::Relaxed);
-        let ago = BootTime::now().since(note.began);
-        let mut record = ExecRecord::continued(note.exec_id, Lease::new(session), ago);
+        let elapsed = BootTime::now().since(note.began);
+        let mut record = ExecRecord::continued(note.exec_id, Lease::new(session), elapsed);
         match note.kind {
             KindNote::Captured => captured::adopt(record, note, program, registry),
             KindNote::Live(streaming) => {
-                record.hold_permit(registry.gate.streamed.take_anyway(session.incarnation));
+                record.hold_permit(registry.gate.streamed.take_unlimited(session.incarnation));
                 streamed::adopt(record, note, streaming, program, registry)
             }
         }

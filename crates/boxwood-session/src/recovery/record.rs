@@ -57,19 +57,19 @@ pub(crate) fn identify(path: &OpenedPath) -> Option<FileIdentity> {
 
 fn identity_of(file: impl AsFd) -> Option<FileIdentity> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = statx(file, "", flags, StatxFlags::INO).ok()?;
+    let stat = statx(file, "", flags, StatxFlags::INO).ok()?;
     Some(FileIdentity {
-        device_major: found.stx_dev_major,
-        device_minor: found.stx_dev_minor,
-        inode: found.stx_ino,
+        device_major: stat.stx_dev_major,
+        device_minor: stat.stx_dev_minor,
+        inode: stat.stx_ino,
     })
 }
 
 /// Opens the file that was admitted. If the path leads elsewhere by now, opens an empty file that
 /// equals no other.
 fn reopen(record: &PathRecord) -> io::Result<Arc<OwnedFd>> {
-    if let Some(found) = same_file(record) {
-        return Ok(Arc::new(found));
+    if let Some(file) = same_file(record) {
+        return Ok(Arc::new(file));
     }
     tracing::info!(path = %record.real_path.display(), "a mounted path of an adopted box leads to another file by now");
     Ok(Arc::new(memfd_create("gone", MemfdFlags::CLOEXEC)?))
@@ -79,7 +79,7 @@ fn reopen(record: &PathRecord) -> io::Result<Arc<OwnedFd>> {
 /// admitted, not the path.
 fn same_file(record: &PathRecord) -> Option<OwnedFd> {
     let admitted = record.identity?;
-    let found = openat2(
+    let file = openat2(
         CWD,
         &record.real_path,
         OFlags::PATH | OFlags::CLOEXEC,
@@ -87,7 +87,7 @@ fn same_file(record: &PathRecord) -> Option<OwnedFd> {
         ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
     )
     .ok()?;
-    (identity_of(&found) == Some(admitted)).then_some(found)
+    (identity_of(&file) == Some(admitted)).then_some(file)
 }
 
 #[cfg(test)]
@@ -106,29 +106,29 @@ mod tests {
 
     #[test]
     fn an_unchanged_path_is_reopened_as_the_same_file() {
-        let place = tempfile::tempdir().expect("a directory");
-        let record = record_of(place.path());
-        let again = reopen(&record).expect("descriptors");
-        assert_eq!(identity_of(&again), record.identity);
+        let directory = tempfile::tempdir().expect("a directory");
+        let record = record_of(directory.path());
+        let reopened = reopen(&record).expect("descriptors");
+        assert_eq!(identity_of(&reopened), record.identity);
     }
 
     #[test]
     fn a_changed_path_is_reopened_as_a_file_that_equals_no_other() {
-        let place = tempfile::tempdir().expect("a directory");
-        let (dir, other) = (place.path().join("dir"), place.path().join("other"));
+        let directory = tempfile::tempdir().expect("a directory");
+        let (dir, other) = (directory.path().join("dir"), directory.path().join("other"));
         for path in [&dir, &other] {
             std::fs::create_dir(path).expect("a directory");
         }
         let record = record_of(&dir);
-        let check = |how: &str| {
-            let again = reopen(&record).expect("descriptors");
-            let found = identity_of(&again);
-            assert_ne!(found, record.identity, "{how}");
-            let wrong = std::fs::File::open(&other).expect("it is there");
-            assert_ne!(found, identity_of(&wrong), "{how}");
+        let check = |case: &str| {
+            let reopened = reopen(&record).expect("descriptors");
+            let identity = identity_of(&reopened);
+            assert_ne!(identity, record.identity, "{case}");
+            let other_file = std::fs::File::open(&other).expect("it is there");
+            assert_ne!(identity, identity_of(&other_file), "{case}");
         };
         // Kept, so that its inode number is not reused.
-        std::fs::rename(&dir, place.path().join("kept")).expect("moved");
+        std::fs::rename(&dir, directory.path().join("kept")).expect("moved");
         check("nothing is there");
         std::os::unix::fs::symlink("other", &dir).expect("a link");
         check("a link is there");

@@ -38,8 +38,8 @@ impl Activity {
     /// Called for input and output of programs. It is not a use of the session, but the box must not be
     /// frozen.
     pub(crate) fn record_io(&self) {
-        let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_io_ms.store(since, Ordering::Relaxed);
+        let elapsed_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_io_ms.store(elapsed_ms, Ordering::Relaxed);
     }
 
     pub(crate) fn last_used_at(&self) -> Timestamp {
@@ -52,8 +52,8 @@ impl Activity {
 
     /// Since when the session was not used and its programs had no input or output.
     pub(crate) fn idle_since(&self) -> Instant {
-        let stirred = Duration::from_millis(self.last_io_ms.load(Ordering::Relaxed));
-        self.last_used().max(self.began + stirred)
+        let last_io = Duration::from_millis(self.last_io_ms.load(Ordering::Relaxed));
+        self.last_used().max(self.began + last_io)
     }
 
     pub(crate) fn is_running(&self) -> bool {

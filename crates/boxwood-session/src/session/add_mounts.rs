@@ -28,15 +28,15 @@ impl Registry {
         request: &SessionRequest,
         why: &str,
     ) -> Found {
-        let mounts = session.mounts.together(&session.spec, request);
-        let mut start_as = session.spec.with_mounts(mounts);
+        let mounts = session.mounts.merged_with(&session.spec, request);
+        let mut new_spec = session.spec.with_mounts(mounts);
         if session.spec.drifted_from(&request.spec).is_some() {
-            start_as = start_as.brought_up_to_date(&request.spec);
+            new_spec = new_spec.brought_up_to_date(&request.spec);
         }
         tracing::info!(session = %session.id, why, "recreating an idle box");
         // Checked again under the lock, because it may be in use by now.
-        self.close_if(session, Ending::Asked, why, Session::is_idle);
-        Found::Recreate(self.closing(&session.id), Arc::new(start_as))
+        self.close_if(session, Ending::Requested, why, Session::is_idle);
+        Found::Recreate(self.closing(&session.id), Arc::new(new_spec))
     }
 }
 
@@ -50,8 +50,8 @@ impl Lease {
         // In a task, so that a mount is recorded even if the caller disconnects.
         let joining = tokio::spawn(async move {
             let session = &self.session;
-            let (living, sandbox) = (&session.spec, &*session.sandbox);
-            let joined = session.mounts.join(sandbox, living, &request).await;
+            let (spec, sandbox) = (&session.spec, &*session.sandbox);
+            let joined = session.mounts.join(sandbox, spec, &request).await;
             // Also after a failure, because some mounts may have been added.
             if let Err(error) = session.write_record().await {
                 tracing::warn!(session = %session.id, %error, "failed to record the new mounts of a box; they are lost after a restart");

@@ -32,9 +32,9 @@ impl Registry {
             None if self.is_detached(handle.id) => return Err(SessionError::ShuttingDown),
             None => return Err(self.missing(handle)),
             Some(Close::Stop { session, closed }) => {
-                let done = closed.subscribe();
-                self.stop_later(session, Ending::Asked, why.to_owned(), closed);
-                return settled(done).await;
+                let removal = closed.subscribe();
+                self.stop_later(session, Ending::Requested, why.to_owned(), closed);
+                return settled(removal).await;
             }
             Some(Close::UnderWay(closed)) => return settled(closed).await,
             Some(Close::AfterStart(started)) => started,
@@ -44,19 +44,19 @@ impl Registry {
         settled(self.closing(handle.id)).await
     }
 
-    /// Closes this session if it is still the one in its slot and `wanted` returns true under the lock.
+    /// Closes this session if it is still the one in its slot and `condition` returns true under the lock.
     /// Does not wait.
     pub(crate) fn close_if(
         self: &Arc<Self>,
         session: &Arc<Session>,
         ending: Ending,
         why: &str,
-        wanted: impl FnOnce(&Session) -> bool,
+        condition: impl FnOnce(&Session) -> bool,
     ) {
-        let same = |found: &Arc<Session>| Arc::ptr_eq(found, session) && wanted(found);
+        let is_same = |found: &Arc<Session>| Arc::ptr_eq(found, session) && condition(found);
         let handle = Handle::from(&session.id);
         // The registry has access to all sessions.
-        if let Ok(Some(Close::Stop { session, closed })) = self.begin_close(handle, why, same) {
+        if let Ok(Some(Close::Stop { session, closed })) = self.begin_close(handle, why, is_same) {
             self.stop_later(session, ending, why.to_owned(), closed);
         }
     }
@@ -85,7 +85,7 @@ impl Registry {
         &self,
         handle: Handle<'_>,
         why: &str,
-        wanted: impl FnOnce(&Arc<Session>) -> bool,
+        condition: impl FnOnce(&Arc<Session>) -> bool,
     ) -> Result<Option<Close<Arc<Session>>>> {
         let mut slots = lock(&self.slots);
         self.check_access(handle, slots.get(handle.id))?;
@@ -94,7 +94,7 @@ impl Registry {
         };
         Ok(match slot {
             SessionState::Ready { session }
-                if session.is_detached() || !handle.means(session) || !wanted(session) =>
+                if session.is_detached() || !handle.matches(session) || !condition(session) =>
             {
                 None
             }
@@ -154,13 +154,13 @@ impl Registry {
         self.begin_shutdown(boxes);
         self.warm.drain().await;
         loop {
-            let (starting, going) = self.detach_boxes(boxes);
-            if starting.is_empty() && going.is_empty() {
+            let (starting, to_remove) = self.detach_boxes(boxes);
+            if starting.is_empty() && to_remove.is_empty() {
                 break;
             }
             // Errors have been logged; the shutdown continues.
             join_all(starting.into_iter().map(settled)).await;
-            join_all(going.iter().map(|id| self.delete(id.into(), SHUTDOWN))).await;
+            join_all(to_remove.iter().map(|id| self.delete(id.into(), SHUTDOWN))).await;
         }
         self.backends.shutdown().await;
         self.ledger.close().await;
@@ -168,11 +168,11 @@ impl Registry {
 
     /// Detaches the boxes that stay. Returns the starts to wait for and the sessions to remove.
     fn detach_boxes(&self, boxes: ShutdownBoxes) -> (Vec<Settled>, Vec<SessionId>) {
-        let (mut starting, mut going) = (Vec::new(), Vec::new());
+        let (mut starting, mut to_remove) = (Vec::new(), Vec::new());
         for (id, slot) in &*lock(&self.slots) {
             match slot {
                 SessionState::Ready { session } if session.is_detached() => {}
-                SessionState::Ready { session } if lives_on(session, boxes) => {
+                SessionState::Ready { session } if outlives_daemon(session, boxes) => {
                     session.detach();
                     tracing::info!(session = %id, "detaching a box for the next daemon");
                 }
@@ -182,27 +182,27 @@ impl Registry {
                 SessionState::Ready { .. }
                 | SessionState::Starting { .. }
                 | SessionState::Closing { .. } => {
-                    going.push(id.clone());
+                    to_remove.push(id.clone());
                 }
             }
         }
-        (starting, going)
+        (starting, to_remove)
     }
 }
 
-fn lives_on(session: &Session, boxes: ShutdownBoxes) -> bool {
-    let wanted = match boxes {
+fn outlives_daemon(session: &Session, boxes: ShutdownBoxes) -> bool {
+    let may_outlive = match boxes {
         ShutdownBoxes::Stop => false,
         ShutdownBoxes::Keep => true,
         ShutdownBoxes::StopEphemeral => session.spec.persistent(),
     };
-    wanted && session.backend.capabilities().adoption && session.sandbox.is_alive()
+    may_outlive && session.backend.capabilities().adoption && session.sandbox.is_alive()
 }
 
 async fn stop_session(session: &Session, ending: Ending) -> Result<()> {
     let processes = session.processes.all();
     let _attended = Use::attended(&session.activity);
-    if ending == Ending::Asked {
+    if ending == Ending::Requested {
         // A frozen program cannot handle SIGTERM. If thawing fails, it is killed.
         if let Err(error) = session.activity.freeze_state.thaw().await {
             tracing::warn!(session = %session.id, %error, "failed to thaw a box before its removal; its processes will be killed");

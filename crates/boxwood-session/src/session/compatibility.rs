@@ -19,77 +19,107 @@ pub(crate) struct Difference {
 
 /// Looks for the first difference in fields that the request contains.
 struct Comparison<'a> {
-    asked: &'a BTreeSet<Field>,
-    found: Option<Difference>,
+    explicit_fields: &'a BTreeSet<Field>,
+    difference: Option<Difference>,
 }
 
 impl Comparison<'_> {
-    fn values<T: PartialEq + Display>(&mut self, field: Field, living: &T, asked: &T) {
-        if living != asked {
-            self.differs(field, living);
+    fn values<T: PartialEq + Display>(&mut self, field: Field, existing: &T, requested: &T) {
+        if existing != requested {
+            self.differs(field, existing);
         }
     }
 
-    fn differs(&mut self, field: Field, living: &impl Display) {
-        if self.found.is_none() && self.asked.contains(&field) {
-            self.found = Some(Difference {
+    fn differs(&mut self, field: Field, existing: &impl Display) {
+        if self.difference.is_none() && self.explicit_fields.contains(&field) {
+            self.difference = Some(Difference {
                 field: field.into(),
-                value: living.to_string(),
+                value: existing.to_string(),
             });
         }
     }
 }
 
-/// Compares `living`, the spec of the existing session, with a request. Only fields that the request
+/// Compares `existing`, the spec of the existing session, with a request. Only fields that the request
 /// contains are compared: a request with a command only fits every session.
-pub(crate) fn first_difference(living: &AdmittedSpec, asked: &AdmittedSpec) -> Option<Difference> {
-    let (limits, wanted) = (living.limits(), asked.limits());
+pub(crate) fn first_difference(
+    existing: &AdmittedSpec,
+    requested: &AdmittedSpec,
+) -> Option<Difference> {
+    let (limits, requested_limits) = (existing.limits(), requested.limits());
     let path = |spec: &AdmittedSpec| spec.host_path().unwrap_or("null").to_owned();
     let cpus = |cpus: f64| format!("{cpus:?}");
     let mut fields = Comparison {
-        asked: asked.explicit_fields(),
-        found: None,
+        explicit_fields: requested.explicit_fields(),
+        difference: None,
     };
-    fields.values(Field::Network, &living.network(), &asked.network());
+    fields.values(Field::Network, &existing.network(), &requested.network());
     // An image name may refer to another image by now, which the caller did not ask for.
-    if living.image() != asked.image() {
-        fields.values(Field::Image, &living.image_text(), &asked.image_text());
+    if existing.image() != requested.image() {
+        fields.values(
+            Field::Image,
+            &existing.image_text(),
+            &requested.image_text(),
+        );
     }
-    fields.values(Field::ImageText, &living.image_text(), &asked.image_text());
-    fields.values(Field::HostPath, &path(living), &path(asked));
-    let (mode, wanted_mode) = (living.host_path_mode(), asked.host_path_mode());
-    fields.values(Field::HostPathMode, &mode, &wanted_mode);
-    fields.values(Field::MountPath, &living.mount_path(), &asked.mount_path());
-    fields.values(Field::Persistent, &living.persistent(), &asked.persistent());
-    fields.values(Field::Cpus, &cpus(limits.cpus), &cpus(wanted.cpus));
-    fields.values(Field::MemoryMb, &limits.memory_mb, &wanted.memory_mb);
-    fields.values(Field::PidsLimit, &limits.pids, &wanted.pids);
-    let (read_only, wanted_read_only) = (living.read_only_root(), asked.read_only_root());
-    fields.values(Field::ReadOnlyRootfs, &read_only, &wanted_read_only);
-    let (quota, wanted_quota) = (limits.workspace_quota_mb, wanted.workspace_quota_mb);
-    fields.values(Field::WorkspaceQuotaMb, &quota, &wanted_quota);
-    fields.values(Field::Profile, &living.profile(), &asked.profile());
-    let (mounts, wanted_mounts) = (made_with(living), made_with(asked));
-    if !same_mounts(&mounts, &wanted_mounts) {
+    fields.values(
+        Field::ImageText,
+        &existing.image_text(),
+        &requested.image_text(),
+    );
+    fields.values(Field::HostPath, &path(existing), &path(requested));
+    let (mode, requested_mode) = (existing.host_path_mode(), requested.host_path_mode());
+    fields.values(Field::HostPathMode, &mode, &requested_mode);
+    fields.values(
+        Field::MountPath,
+        &existing.mount_path(),
+        &requested.mount_path(),
+    );
+    fields.values(
+        Field::Persistent,
+        &existing.persistent(),
+        &requested.persistent(),
+    );
+    fields.values(
+        Field::Cpus,
+        &cpus(limits.cpus),
+        &cpus(requested_limits.cpus),
+    );
+    fields.values(
+        Field::MemoryMb,
+        &limits.memory_mb,
+        &requested_limits.memory_mb,
+    );
+    fields.values(Field::PidsLimit, &limits.pids, &requested_limits.pids);
+    let (read_only, requested_read_only) = (existing.read_only_root(), requested.read_only_root());
+    fields.values(Field::ReadOnlyRootfs, &read_only, &requested_read_only);
+    let (quota, requested_quota) = (
+        limits.workspace_quota_mb,
+        requested_limits.workspace_quota_mb,
+    );
+    fields.values(Field::WorkspaceQuotaMb, &quota, &requested_quota);
+    fields.values(Field::Profile, &existing.profile(), &requested.profile());
+    let (mounts, requested_mounts) = (initial_mounts(existing), initial_mounts(requested));
+    if !same_mounts(&mounts, &requested_mounts) {
         fields.differs(Field::ExtraMounts, &mounts_text(&mounts));
     }
-    if !Choice::new(asked.backend().unwrap_or_default()).allows(living.backend()) {
-        fields.differs(Field::Backend, &living.backend().unwrap_or("auto"));
+    if !Choice::new(requested.backend().unwrap_or_default()).allows(existing.backend()) {
+        fields.differs(Field::Backend, &existing.backend().unwrap_or("auto"));
     }
-    fields.found
+    fields.difference
 }
 
 /// The extra mounts that a box is created with. Those that can be added later fit every box.
-fn made_with(spec: &AdmittedSpec) -> Vec<&AdmittedMount> {
+fn initial_mounts(spec: &AdmittedSpec) -> Vec<&AdmittedMount> {
     spec.extra_mounts()
         .iter()
         .filter(|mount| mount.joining() == Joining::AtStart)
         .collect()
 }
 
-fn same_mounts(living: &[&AdmittedMount], asked: &[&AdmittedMount]) -> bool {
-    living.len() == asked.len()
-        && living.iter().zip(asked).all(|(one, other)| {
+fn same_mounts(existing: &[&AdmittedMount], requested: &[&AdmittedMount]) -> bool {
+    existing.len() == requested.len()
+        && existing.iter().zip(requested).all(|(one, other)| {
             one.mount_path() == other.mount_path()
                 && one.mode() == other.mode()
                 && one.source().real_path == other.source().real_path

@@ -24,13 +24,13 @@ pub(crate) struct FreezeState {
     sandbox: Arc<dyn Sandbox>,
     events: Events,
     /// Set before the box is frozen, cleared after it is thawed.
-    maybe: AtomicBool,
+    maybe_frozen: AtomicBool,
     /// For display.
-    shown: AtomicBool,
+    frozen: AtomicBool,
     /// The backend reported that the box cannot be frozen. It is not tried again.
-    refuses: AtomicBool,
+    unsupported: AtomicBool,
     /// Since when the box is frozen. Locked while freezing or thawing.
-    since: tokio::sync::Mutex<Option<Instant>>,
+    frozen_since: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl FreezeState {
@@ -39,34 +39,34 @@ impl FreezeState {
             session: session.clone(),
             sandbox: Arc::clone(sandbox),
             events: events.clone(),
-            maybe: AtomicBool::new(false),
-            shown: AtomicBool::new(false),
-            refuses: AtomicBool::new(false),
-            since: tokio::sync::Mutex::default(),
+            maybe_frozen: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
+            unsupported: AtomicBool::new(false),
+            frozen_since: tokio::sync::Mutex::default(),
         }
     }
 
     pub(crate) fn is_frozen(&self) -> bool {
-        self.shown.load(Ordering::Acquire)
+        self.frozen.load(Ordering::Acquire)
     }
 
     /// Thaws the box. The caller has counted itself as a user and stays one while the box must not be
     /// frozen. Costs nothing if the box is not frozen.
     pub(crate) async fn thaw(&self) -> Result<()> {
         fence(Ordering::SeqCst);
-        if !self.maybe.load(Ordering::SeqCst) {
+        if !self.maybe_frozen.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let mut since = self.since.lock().await;
-        if !self.maybe.load(Ordering::SeqCst) {
+        let mut frozen_since = self.frozen_since.lock().await;
+        if !self.maybe_frozen.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let thawed = self.sandbox.thaw().await;
-        thawed.map_err(|error| SessionError::control_of(&self.session, error))?;
-        self.maybe.store(false, Ordering::SeqCst);
-        self.shown.store(false, Ordering::Release);
-        if let Some(since) = since.take() {
-            let frozen_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let outcome = self.sandbox.thaw().await;
+        outcome.map_err(|error| SessionError::control_of(&self.session, error))?;
+        self.maybe_frozen.store(false, Ordering::SeqCst);
+        self.frozen.store(false, Ordering::Release);
+        if let Some(frozen_since) = frozen_since.take() {
+            let frozen_ms = u64::try_from(frozen_since.elapsed().as_millis()).unwrap_or(u64::MAX);
             self.events
                 .emit(&self.session, || EventKind::SessionThawed { frozen_ms });
         }
@@ -76,35 +76,35 @@ impl FreezeState {
     /// Freezes the box if it is still idle after it has been marked.
     async fn freeze(&self, is_unused: impl Fn() -> bool) {
         // It is being frozen or thawed.
-        let Ok(mut since) = self.since.try_lock() else {
+        let Ok(mut frozen_since) = self.frozen_since.try_lock() else {
             return;
         };
-        if since.is_some() || self.refuses.load(Ordering::Acquire) {
+        if frozen_since.is_some() || self.unsupported.load(Ordering::Acquire) {
             return;
         }
-        self.maybe.store(true, Ordering::SeqCst);
+        self.maybe_frozen.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if !is_unused() {
-            self.maybe.store(false, Ordering::SeqCst);
+            self.maybe_frozen.store(false, Ordering::SeqCst);
             return;
         }
         match self.sandbox.freeze().await {
             Ok(true) => {
-                *since = Some(Instant::now());
-                self.shown.store(true, Ordering::Release);
+                *frozen_since = Some(Instant::now());
+                self.frozen.store(true, Ordering::Release);
                 tracing::debug!(session = %self.session, "froze an idle box");
                 self.events.emit(&self.session, || EventKind::SessionFrozen);
             }
             Ok(false) => {
-                self.maybe.store(false, Ordering::SeqCst);
-                self.refuses.store(true, Ordering::Release);
+                self.maybe_frozen.store(false, Ordering::SeqCst);
+                self.unsupported.store(true, Ordering::Release);
                 tracing::info!(session = %self.session, "the backend cannot freeze this box; it stays running");
             }
             // It may be partly frozen: the next request thaws it, and the next scan tries again.
             Err(error) => {
                 tracing::warn!(session = %self.session, %error, "failed to freeze an idle box");
                 if self.sandbox.thaw().await.is_ok() {
-                    self.maybe.store(false, Ordering::SeqCst);
+                    self.maybe_frozen.store(false, Ordering::SeqCst);
                 }
             }
         }
@@ -113,7 +113,7 @@ impl FreezeState {
 
 impl Lease {
     /// Thaws the box and keeps it running while the lease exists.
-    pub(crate) async fn awake(self) -> Result<Self> {
+    pub(crate) async fn thawed(self) -> Result<Self> {
         self.session.activity.freeze_state.thaw().await?;
         Ok(self)
     }
@@ -144,7 +144,7 @@ fn scan(registry: &Weak<Registry>) -> Option<Duration> {
                     session.activity.freeze_state.freeze(is_due).await;
                 });
             }
-            Some(rest) => pause = pause.min(rest),
+            Some(remaining) => pause = pause.min(remaining),
             None => {}
         }
     }

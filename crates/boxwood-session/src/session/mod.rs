@@ -61,9 +61,9 @@ impl<'a> From<&'a SessionId> for Handle<'a> {
 
 impl Handle<'_> {
     /// Returns true if the session has the requested incarnation.
-    pub(crate) fn means(&self, session: &Session) -> bool {
-        let wanted = self.incarnation;
-        wanted.is_none_or(|wanted| wanted == session.incarnation)
+    pub(crate) fn matches(&self, session: &Session) -> bool {
+        let requested = self.incarnation;
+        requested.is_none_or(|requested| requested == session.incarnation)
     }
 }
 
@@ -71,7 +71,7 @@ impl Handle<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// A caller, the reaper or the shutdown closed it.
-    Asked,
+    Requested,
     /// The box died.
     Died,
 }
@@ -187,7 +187,7 @@ impl Session {
     }
 
     /// Error for a program whose journals could not be created.
-    pub(crate) fn not_kept(&self, source: io::Error) -> SessionError {
+    pub(crate) fn journals_failed(&self, source: io::Error) -> SessionError {
         let step = "creating its journals".to_owned();
         self.spawn_failed(SpawnError::Step { step, source })
     }
@@ -213,7 +213,7 @@ impl Session {
 
     /// Writes the record that the box keeps for the next daemon.
     pub(crate) async fn write_record(&self) -> Result<()> {
-        let _alone = self.writing_record.lock().await;
+        let _guard = self.writing_record.lock().await;
         let (mounts, joined) = self.mounts.record();
         let record = SessionRecord {
             incarnation: self.incarnation,
@@ -233,7 +233,7 @@ impl Session {
     /// The cause of programs that ended with the box.
     pub(crate) fn end_cause(&self) -> EndCause {
         match *self.ending.borrow() {
-            Some(Ending::Asked) => EndCause::Caller,
+            Some(Ending::Requested) => EndCause::Caller,
             Some(Ending::Died) | None => EndCause::Unknown,
         }
     }

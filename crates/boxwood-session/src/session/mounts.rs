@@ -15,7 +15,7 @@ use crate::session::activity::lock;
 
 /// A mount that was added stays until the box is removed, even if another one covers it. Beyond this
 /// number the box is treated as one that cannot add mounts.
-const MOST_JOINED: usize = 512;
+const MAX_JOINED: usize = 512;
 
 /// A mount and the file it shows.
 #[derive(Clone)]
@@ -45,8 +45,8 @@ impl Known {
     }
 
     fn is_below(&self, other: &Self) -> bool {
-        let rest = self.path().strip_prefix(other.path());
-        rest.is_some_and(|rest| rest.starts_with('/'))
+        let suffix = self.path().strip_prefix(other.path());
+        suffix.is_some_and(|suffix| suffix.starts_with('/'))
     }
 }
 
@@ -67,8 +67,8 @@ impl SessionRequest {
         }
     }
 
-    fn mounts_in(&self, living: &AdmittedSpec) -> Vec<Known> {
-        let mounts = self.spec.joining(living).into_iter();
+    fn mounts_in(&self, session_spec: &AdmittedSpec) -> Vec<Known> {
+        let mounts = self.spec.joining(session_spec).into_iter();
         let identified = mounts.zip(self.identities.iter().copied());
         let known = identified.map(|(mount, identity)| Known { mount, identity });
         known.collect()
@@ -84,9 +84,9 @@ pub(crate) struct Mounts {
 
 impl Mounts {
     pub(crate) fn new(spec: &AdmittedSpec) -> Self {
-        let made_with = spec.extra_mounts().iter().cloned();
+        let initial = spec.extra_mounts().iter().cloned();
         Self {
-            present: Mutex::new(made_with.map(Known::new).collect()),
+            present: Mutex::new(initial.map(Known::new).collect()),
             joined: AtomicUsize::new(0),
             joining: tokio::sync::Mutex::default(),
         }
@@ -126,22 +126,22 @@ impl Mounts {
         present.iter().map(|known| known.mount.clone()).collect()
     }
 
-    pub(crate) fn has_all(&self, living: &AdmittedSpec, request: &SessionRequest) -> bool {
-        request.identities.is_empty() || self.missing(request.mounts_in(living)).is_empty()
+    pub(crate) fn has_all(&self, session_spec: &AdmittedSpec, request: &SessionRequest) -> bool {
+        request.identities.is_empty() || self.missing(request.mounts_in(session_spec)).is_empty()
     }
 
     pub(crate) fn may_grow(&self) -> bool {
-        self.joined.load(Ordering::Acquire) < MOST_JOINED
+        self.joined.load(Ordering::Acquire) < MAX_JOINED
     }
 
     /// The mounts of a box that is recreated for this request: the current ones and the missing ones.
-    pub(crate) fn together(
+    pub(crate) fn merged_with(
         &self,
-        living: &AdmittedSpec,
+        session_spec: &AdmittedSpec,
         request: &SessionRequest,
     ) -> Vec<AdmittedMount> {
         let mut all = lock(&self.present).clone();
-        for new in request.mounts_in(living) {
+        for new in request.mounts_in(session_spec) {
             put(&mut all, new);
         }
         all.into_iter().map(|known| known.mount).collect()
@@ -151,16 +151,16 @@ impl Mounts {
     pub(crate) async fn join(
         &self,
         sandbox: &dyn Sandbox,
-        living: &AdmittedSpec,
+        session_spec: &AdmittedSpec,
         request: &SessionRequest,
     ) -> Result<(), MountError> {
-        let _alone = self.joining.lock().await;
-        let new = self.missing(request.mounts_in(living));
+        let _guard = self.joining.lock().await;
+        let new = self.missing(request.mounts_in(session_spec));
         for known in self.with_hidden(new) {
             sandbox.mount(&known.mount).await?;
             self.joined.fetch_add(1, Ordering::AcqRel);
             tracing::info!(
-                session = %living.session(),
+                session = %session_spec.session(),
                 mount_path = known.mount.mount_path(),
                 "added a mount to a running box"
             );
@@ -169,10 +169,10 @@ impl Mounts {
         Ok(())
     }
 
-    fn missing(&self, mut wanted: Vec<Known>) -> Vec<Known> {
+    fn missing(&self, mut requested: Vec<Known>) -> Vec<Known> {
         let present = lock(&self.present);
-        wanted.retain(|wanted| !present.iter().any(|known| known.is_same(wanted)));
-        wanted
+        requested.retain(|requested| !present.iter().any(|known| known.is_same(requested)));
+        requested
     }
 
     /// Includes existing mounts that new ones would hide; they are mounted again on top.

@@ -31,11 +31,14 @@ fn scan(registry: &Weak<Registry>, ttl: Duration) -> Option<Duration> {
         match due_in(&session, ttl) {
             Some(Duration::ZERO) => {
                 // Checked again under the lock, because an exec may have started.
-                registry.close_if(&session, Ending::Asked, "idle for too long", |session| {
-                    due_in(session, ttl) == Some(Duration::ZERO)
-                });
+                registry.close_if(
+                    &session,
+                    Ending::Requested,
+                    "idle for too long",
+                    |session| due_in(session, ttl) == Some(Duration::ZERO),
+                );
             }
-            Some(rest) => pause = pause.min(rest),
+            Some(remaining) => pause = pause.min(remaining),
             None => {}
         }
     }

@@ -75,13 +75,13 @@ impl Registry {
     ) -> Result<Lease> {
         self.backends.check(spec.backend().unwrap_or_default())?;
         let request = Arc::new(SessionRequest::new(spec));
-        let mut start_as = Arc::clone(spec);
+        let mut new_spec = Arc::clone(spec);
         let mut retried = false;
         loop {
-            match self.look_up_or_start(&request, handle, &start_as)? {
+            match self.look_up_or_start(&request, handle, &new_spec)? {
                 Found::Lease(lease) => {
                     let session = Arc::clone(&lease.session);
-                    let joined = match lease.awake().await {
+                    let joined = match lease.thawed().await {
                         Ok(lease) => lease.with_mounts(&request).await,
                         Err(error) => Err(error),
                     };
@@ -95,7 +95,7 @@ impl Registry {
                     }
                 }
                 Found::Recreate(closed, spec) => {
-                    start_as = spec;
+                    new_spec = spec;
                     // The failed removal has been logged, and the name is free.
                     let _ = settled(closed).await;
                 }
@@ -112,13 +112,13 @@ impl Registry {
         }
     }
 
-    /// A missing session is started with `start_as`, which differs from the requested spec if the session was
+    /// A missing session is started with `new_spec`, which differs from the requested spec if the session was
     /// closed to add mounts.
     fn look_up_or_start(
         self: &Arc<Self>,
         request: &SessionRequest,
         handle: Handle<'_>,
-        start_as: &Arc<AdmittedSpec>,
+        new_spec: &Arc<AdmittedSpec>,
     ) -> Result<Found> {
         let (id, incarnation) = (handle.id, handle.incarnation);
         let mut slots = lock(&self.slots);
@@ -129,7 +129,7 @@ impl Registry {
             handle.access.check(id, is_hosted)?;
         }
         match slots.get(id) {
-            Some(SessionState::Ready { session }) if !handle.means(session) => {
+            Some(SessionState::Ready { session }) if !handle.matches(session) => {
                 Err(self.missing(handle))
             }
             Some(SessionState::Ready { session }) if !session.sandbox.is_alive() => {
@@ -189,14 +189,14 @@ impl Registry {
                 slots.insert(
                     id.clone(),
                     SessionState::Starting {
-                        spec: Arc::clone(start_as),
+                        spec: Arc::clone(new_spec),
                         started: started.clone(),
                         close_after: None,
                     },
                 );
                 drop(slots);
                 let registry = Arc::clone(self);
-                tokio::spawn(registry.start(Arc::clone(start_as), settle));
+                tokio::spawn(registry.start(Arc::clone(new_spec), settle));
                 Ok(Found::Share(started))
             }
         }
@@ -206,7 +206,7 @@ impl Registry {
     pub(crate) async fn existing(&self, handle: Handle<'_>) -> Result<Lease> {
         loop {
             match self.look_up(handle)? {
-                Ok(lease) => return lease.awake().await,
+                Ok(lease) => return lease.thawed().await,
                 Err(starting) => settled(starting).await?,
             }
         }
@@ -218,7 +218,7 @@ impl Registry {
         let slot = slots.get(handle.id);
         self.check_access(handle, slot)?;
         match slot {
-            Some(SessionState::Ready { session }) if !handle.means(session) => {
+            Some(SessionState::Ready { session }) if !handle.matches(session) => {
                 Err(self.missing(handle))
             }
             Some(SessionState::Ready { session })
@@ -242,7 +242,7 @@ impl Registry {
         let slots = lock(&self.slots);
         self.check_access(handle, slots.get(handle.id))?;
         match slots.get(handle.id) {
-            Some(SessionState::Ready { session }) if handle.means(session) => {
+            Some(SessionState::Ready { session }) if handle.matches(session) => {
                 Ok(Arc::clone(session))
             }
             Some(_) | None => Err(self.missing(handle)),
@@ -294,7 +294,7 @@ impl Registry {
     pub(crate) fn ids(&self, access: Access) -> Vec<SessionId> {
         lock(&self.slots)
             .iter()
-            .filter(|(_, slot)| is_hosted(slot).is_some_and(|it| access.includes(it)))
+            .filter(|(_, slot)| is_hosted(slot).is_some_and(|hosted| access.includes(hosted)))
             .map(|(id, _)| id.clone())
             .collect()
     }
@@ -305,7 +305,7 @@ impl Registry {
     }
 
     /// Numbers of sessions that are being started and closed.
-    pub(crate) fn in_motion(&self) -> (usize, usize) {
+    pub(crate) fn starting_and_closing(&self) -> (usize, usize) {
         lock(&self.slots)
             .values()
             .fold((0, 0), |(starting, closing), slot| match slot {

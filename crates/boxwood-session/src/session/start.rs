@@ -29,11 +29,11 @@ impl Registry {
     /// Starts the box and settles the slot.
     pub(crate) async fn start(self: Arc<Self>, spec: Arc<AdmittedSpec>, settle: Settle) {
         let row = NewRow::new(&self.ledger, spec.session());
-        let making = AssertUnwindSafe(self.make(&spec, &row)).catch_unwind();
-        let made = making.await.unwrap_or(Err(SessionError::internal(
+        let creating = AssertUnwindSafe(self.create(&spec, &row)).catch_unwind();
+        let created = creating.await.unwrap_or(Err(SessionError::internal(
             "starting the box (the backend panicked)",
         )));
-        let outcome = match made {
+        let outcome = match created {
             Ok(session) => self.serve(session),
             Err(error) => {
                 tracing::warn!(session = %spec.session(), %error, "failed to start the box of a session");
@@ -46,18 +46,18 @@ impl Registry {
     }
 
     /// Returns a box that is recorded. After an error there is no box.
-    async fn make(&self, spec: &Arc<AdmittedSpec>, row: &NewRow) -> Result<Arc<Session>> {
+    async fn create(&self, spec: &Arc<AdmittedSpec>, row: &NewRow) -> Result<Arc<Session>> {
         let progress = self.events.progress_of(spec.session());
-        let begun = self.box_for(spec, &progress, &row.recorder()).await;
+        let started = self.box_for(spec, &progress, &row.recorder()).await;
         // An error of the ledger is more precise than that of the backend.
-        let begun = begun.map_err(|error| row.failure().unwrap_or(error))?;
+        let started = started.map_err(|error| row.failure().unwrap_or(error))?;
         let parts = Parts {
             incarnation: row.incarnation,
-            mounts: Mounts::new(&begun.spec),
-            spec_record: begun.spec.record(&identify),
-            spec: begun.spec,
-            sandbox: begun.sandbox,
-            backend: begun.backend,
+            mounts: Mounts::new(&started.spec),
+            spec_record: started.spec.record(&identify),
+            spec: started.spec,
+            sandbox: started.sandbox,
+            backend: started.backend,
             created_at: row.created_at,
             adopted_at: None,
         };
@@ -93,7 +93,7 @@ impl Registry {
             return Ok(());
         };
         let id = session.id.clone();
-        self.stop_later(session, Ending::Asked, why, closed);
+        self.stop_later(session, Ending::Requested, why, closed);
         Err(SessionError::DeletedWhileStarting { session: id })
     }
 }

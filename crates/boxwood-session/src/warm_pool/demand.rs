@@ -9,45 +9,45 @@ use tokio::time::Instant;
 const HALVED_AFTER: Duration = Duration::from_secs(30);
 
 pub(super) struct Demand {
-    most: usize,
-    wanted: usize,
+    max: usize,
+    target: usize,
     /// Time of the last request or halving.
     last_change: Instant,
 }
 
 impl Demand {
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(max: usize) -> Self {
         Self {
-            most,
-            wanted: most.min(1),
+            max,
+            target: max.min(1),
             last_change: Instant::now(),
         }
     }
 
-    pub(super) fn wanted(&self) -> usize {
-        self.wanted
+    pub(super) fn target(&self) -> usize {
+        self.target
     }
 
-    pub(super) fn asked(&mut self, now: Instant, found: bool) {
-        let grown = if found {
-            self.wanted + 1
+    pub(super) fn record_request(&mut self, now: Instant, hit: bool) {
+        let grown = if hit {
+            self.target + 1
         } else {
-            self.wanted * 2
+            self.target * 2
         };
-        self.wanted = grown.min(self.most);
+        self.target = grown.min(self.max);
         self.last_change = now;
     }
 
     pub(super) fn time_passed(&mut self, now: Instant) {
-        while self.wanted > 1 && now.duration_since(self.last_change) >= HALVED_AFTER {
-            self.wanted /= 2;
+        while self.target > 1 && now.duration_since(self.last_change) >= HALVED_AFTER {
+            self.target /= 2;
             self.last_change += HALVED_AFTER;
         }
     }
 
     /// When the number is halved if there are no requests.
     pub(super) fn next_change(&self) -> Option<Instant> {
-        (self.wanted > 1).then(|| self.last_change + HALVED_AFTER)
+        (self.target > 1).then(|| self.last_change + HALVED_AFTER)
     }
 }
 
@@ -59,15 +59,15 @@ mod tests {
     fn it_grows_with_requests_up_to_the_maximum() {
         let now = Instant::now();
         let mut demand = Demand::new(6);
-        assert_eq!(demand.wanted(), 1);
-        demand.asked(now, true);
-        assert_eq!(demand.wanted(), 2);
-        demand.asked(now, false);
-        assert_eq!(demand.wanted(), 4);
-        demand.asked(now, false);
-        assert_eq!(demand.wanted(), 6);
-        demand.asked(now, true);
-        assert_eq!(demand.wanted(), 6);
+        assert_eq!(demand.target(), 1);
+        demand.record_request(now, true);
+        assert_eq!(demand.target(), 2);
+        demand.record_request(now, false);
+        assert_eq!(demand.target(), 4);
+        demand.record_request(now, false);
+        assert_eq!(demand.target(), 6);
+        demand.record_request(now, true);
+        assert_eq!(demand.target(), 6);
     }
 
     #[test]
@@ -75,22 +75,22 @@ mod tests {
         let now = Instant::now();
         let mut demand = Demand::new(8);
         for _ in 0..4 {
-            demand.asked(now, false);
+            demand.record_request(now, false);
         }
-        assert_eq!(demand.wanted(), 8);
+        assert_eq!(demand.target(), 8);
         demand.time_passed(now + HALVED_AFTER / 2);
-        assert_eq!(demand.wanted(), 8);
+        assert_eq!(demand.target(), 8);
         demand.time_passed(now + HALVED_AFTER);
-        assert_eq!(demand.wanted(), 4);
+        assert_eq!(demand.target(), 4);
         demand.time_passed(now + HALVED_AFTER * 10);
-        assert_eq!(demand.wanted(), 1);
+        assert_eq!(demand.target(), 1);
         assert_eq!(demand.next_change(), None);
     }
 
     #[test]
     fn a_maximum_of_zero_is_zero() {
         let mut demand = Demand::new(0);
-        demand.asked(Instant::now(), false);
-        assert_eq!(demand.wanted(), 0);
+        demand.record_request(Instant::now(), false);
+        assert_eq!(demand.target(), 0);
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Images {
 }
 
 impl Images {
-    pub(super) async fn now(backend: &dyn Backend, spec: &AdmittedSpec) -> Self {
+    pub(super) async fn current(backend: &dyn Backend, spec: &AdmittedSpec) -> Self {
         Self {
             listed: listed(backend).await,
             root: root(spec),
@@ -29,9 +29,9 @@ impl Images {
     }
 
     /// A failed list counts as unchanged.
-    pub(super) fn differ_from(&self, now: &Self) -> bool {
-        let listed = now.listed.is_some() && self.listed != now.listed;
-        listed || self.root != now.root
+    pub(super) fn differ_from(&self, current: &Self) -> bool {
+        let listed = current.listed.is_some() && self.listed != current.listed;
+        listed || self.root != current.root
     }
 }
 
@@ -45,6 +45,6 @@ fn root(spec: &AdmittedSpec) -> Option<(u64, u64)> {
     let Image::Directory { path, .. } = spec.image() else {
         return None;
     };
-    let found = std::fs::metadata(path).ok()?;
-    Some((found.dev(), found.ino()))
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }

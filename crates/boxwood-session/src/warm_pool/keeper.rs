@@ -28,27 +28,27 @@ const IMAGE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) async fn keep(registry: Weak<Registry>) {
     let mut images_checked_at = Instant::now();
     loop {
-        let Some(held) = registry.upgrade() else {
+        let Some(current) = registry.upgrade() else {
             return;
         };
-        if held.warm.is_closed() {
+        if current.warm.is_closed() {
             return;
         }
-        held.warm.make_room(room(&held));
-        held.warm.drop_surplus();
+        current.warm.make_room(room(&current));
+        current.warm.drop_surplus();
         if images_checked_at.elapsed() >= IMAGE_CHECK_INTERVAL {
-            held.warm.drop_outdated(&held.backends).await;
+            current.warm.drop_outdated(&current.backends).await;
             images_checked_at = Instant::now();
         }
-        if let Some(spec) = held.warm.next_to_make(room(&held)) {
-            quiet(&held).await;
-            make(&held, spec).await;
+        if let Some(spec) = current.warm.next_to_prewarm(room(&current)) {
+            wait_until_idle(&current).await;
+            prewarm(&current, spec).await;
             continue;
         }
-        let changed = Arc::clone(&held.warm.changed);
-        let next = held.warm.next_scan(images_checked_at);
+        let changed = Arc::clone(&current.warm.changed);
+        let next = current.warm.next_scan(images_checked_at);
         // The registry is not kept alive while waiting.
-        drop(held);
+        drop(current);
         tokio::select! {
             () = changed.notified() => {}
             () = sleep_until(next) => {}
@@ -58,34 +58,34 @@ pub(crate) async fn keep(registry: Weak<Registry>) {
 
 /// Number of boxes that may be prewarmed beside the sessions.
 pub(super) fn room(registry: &Registry) -> usize {
-    let most = registry.settings.max_sessions;
-    most.saturating_sub(registry.occupied())
+    let max_sessions = registry.settings.max_sessions;
+    max_sessions.saturating_sub(registry.occupied())
 }
 
 /// Resolves when no session is being created and no command is being started.
-async fn quiet(registry: &Registry) {
+async fn wait_until_idle(registry: &Registry) {
     let since = Instant::now();
     while since.elapsed() < MAX_DELAY {
-        let before = registry.exec_ids.load(Ordering::Relaxed);
+        let exec_id = registry.exec_ids.load(Ordering::Relaxed);
         sleep(IDLE_TIME).await;
-        let (starting, _) = registry.in_motion();
-        if starting == 0 && before == registry.exec_ids.load(Ordering::Relaxed) {
+        let (starting, _) = registry.starting_and_closing();
+        if starting == 0 && exec_id == registry.exec_ids.load(Ordering::Relaxed) {
             return;
         }
     }
 }
 
-async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
+async fn prewarm(registry: &Registry, spec: Arc<AdmittedSpec>) {
     let warm = &registry.warm;
-    let _making = warm.making.lock().await;
+    let _guard = warm.prewarming.lock().await;
     if warm.is_closed() {
         return;
     }
     let handle: Arc<Mutex<Option<BoxHandle>>> = Arc::default();
-    let told = Arc::clone(&handle);
+    let recorded = Arc::clone(&handle);
     // A prewarmed box is not in the ledger. What identifies it is kept until it is used.
-    let recorder = StartRecorder::new(move |found| {
-        *lock(&told) = Some(found);
+    let recorder = StartRecorder::new(move |box_handle| {
+        *lock(&recorded) = Some(box_handle);
         Box::pin(async { Ok(()) })
     });
     // Before the start: later changes outdate the box.
@@ -98,13 +98,13 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
         warm.pause(&spec);
         return;
     };
-    let images = Images::now(&*backend, &spec).await;
+    let images = Images::current(&*backend, &spec).await;
     let started = registry
         .backends
         .start(&spec, &Progress::silent(), &recorder)
         .await;
-    let begun = match started {
-        Ok(begun) => begun,
+    let started_box = match started {
+        Ok(started_box) => started_box,
         Err(error) => {
             tracing::warn!(profile = spec.profile(), %error, "failed to prewarm a box");
             warm.pause(&spec);
@@ -112,44 +112,44 @@ async fn make(registry: &Registry, spec: Arc<AdmittedSpec>) {
         }
     };
     // Otherwise its images are not known, and the next box is started on the right backend.
-    let is_expected = begun.backend.name() == backend.name();
-    let (sandbox, changed) = (Arc::clone(&begun.sandbox), Arc::clone(&warm.changed));
+    let is_expected = started_box.backend.name() == backend.name();
+    let (sandbox, changed) = (Arc::clone(&started_box.sandbox), Arc::clone(&warm.changed));
     let mut watch = JoinSet::new();
     watch.spawn(async move {
         sandbox.gone().await;
         changed.notify_one();
     });
     let handle = lock(&handle).take();
-    let waiting = PrewarmedBox {
-        begun,
+    let prewarmed = PrewarmedBox {
+        started_box,
         handle,
         images,
         _watch: watch,
     };
     if is_expected && warm.changes() == changes {
-        warm.put_back(&spec, waiting);
+        warm.put_back(&spec, prewarmed);
     } else {
-        discard([waiting]);
+        discard([prewarmed]);
     }
 }
 
 impl super::Warm {
     /// The profile that lacks the most boxes, if one more is allowed.
-    fn next_to_make(&self, room: usize) -> Option<Arc<AdmittedSpec>> {
+    fn next_to_prewarm(&self, room: usize) -> Option<Arc<AdmittedSpec>> {
         let now = Instant::now();
         let pools = lock(&self.pools);
         if count(&pools) >= room {
             return None;
         }
-        let lacking = pools
+        let candidates = pools
             .iter()
             .filter(|pool| pool.not_before.is_none_or(|until| until <= now))
             .map(|pool| {
-                let lacks = pool.demand.wanted().saturating_sub(pool.boxes.len());
-                (lacks, pool)
+                let missing = pool.demand.target().saturating_sub(pool.boxes.len());
+                (missing, pool)
             });
-        let (lacks, pool) = lacking.max_by_key(|(lacks, _)| *lacks)?;
-        (lacks > 0).then(|| Arc::clone(&pool.spec))
+        let (missing, pool) = candidates.max_by_key(|(missing, _)| *missing)?;
+        (missing > 0).then(|| Arc::clone(&pool.spec))
     }
 
     /// Removes dead and surplus boxes.
@@ -158,9 +158,9 @@ impl super::Warm {
         let mut surplus = Vec::new();
         for pool in &mut *lock(&self.pools) {
             pool.demand.time_passed(now);
-            surplus.extend(pool.remove(|waiting| !waiting.begun.sandbox.is_alive()));
-            let wanted = pool.demand.wanted().min(pool.boxes.len());
-            surplus.extend(pool.boxes.drain(wanted..));
+            surplus.extend(pool.remove(|prewarmed| !prewarmed.started_box.sandbox.is_alive()));
+            let target = pool.demand.target().min(pool.boxes.len());
+            surplus.extend(pool.boxes.drain(target..));
         }
         discard(surplus);
     }
@@ -176,9 +176,10 @@ impl super::Warm {
             let Some(backend) = backends.current_of(&spec) else {
                 continue;
             };
-            let now = Images::now(&*backend, &spec).await;
-            let is_outdated = |waiting: &mut PrewarmedBox| {
-                waiting.begun.backend.name() != backend.name() || waiting.images.differ_from(&now)
+            let images = Images::current(&*backend, &spec).await;
+            let is_outdated = |prewarmed: &mut PrewarmedBox| {
+                prewarmed.started_box.backend.name() != backend.name()
+                    || prewarmed.images.differ_from(&images)
             };
             let mut pools = lock(&self.pools);
             let pool = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.spec, &spec));

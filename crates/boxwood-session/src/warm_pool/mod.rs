@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::backends::{Backends, Begun};
+use crate::backends::{Backends, StartedBox};
 use crate::session::activity::lock;
 use crate::session::registry::Registry;
 use crate::{Result, SessionError};
@@ -44,7 +44,7 @@ pub(crate) struct Warm {
     /// Wakes the keeper.
     changed: Arc<Notify>,
     /// Locked while a box is being started, so that a shutdown can wait for it.
-    making: tokio::sync::Mutex<()>,
+    prewarming: tokio::sync::Mutex<()>,
     closed: AtomicBool,
     /// Number of image changes. Boxes whose start began before a change are removed.
     changes: AtomicU64,
@@ -68,7 +68,7 @@ impl ProfilePool {
 
 /// One prewarmed box.
 struct PrewarmedBox {
-    begun: Begun,
+    started_box: StartedBox,
     /// What was recorded at its start; `None` if boxes end with the daemon.
     handle: Option<BoxHandle>,
     images: Images,
@@ -79,11 +79,11 @@ struct PrewarmedBox {
 impl PrewarmedBox {
     /// Returns true if a new box would be the same: it is running, on the right backend, and its image
     /// has not changed.
-    fn is_current(&self, wanted: &AdmittedSpec, backends: &Backends) -> bool {
-        let today = backends.current_of(wanted);
-        self.begun.sandbox.is_alive()
-            && today.is_some_and(|today| today.name() == self.begun.backend.name())
-            && self.images.root_is_the_same(wanted)
+    fn is_current(&self, spec: &AdmittedSpec, backends: &Backends) -> bool {
+        let backend = backends.current_of(spec);
+        self.started_box.sandbox.is_alive()
+            && backend.is_some_and(|backend| backend.name() == self.started_box.backend.name())
+            && self.images.root_is_the_same(spec)
     }
 }
 
@@ -94,9 +94,9 @@ impl Registry {
         spec: &AdmittedSpec,
         progress: &Progress,
         recorder: &StartRecorder,
-    ) -> Result<Begun> {
-        if let Some(begun) = self.warm.take(spec, &self.backends, recorder).await? {
-            return Ok(begun);
+    ) -> Result<StartedBox> {
+        if let Some(started_box) = self.warm.take(spec, &self.backends, recorder).await? {
+            return Ok(started_box);
         }
         self.warm.make_room(keeper::room(self));
         self.backends.start(spec, progress, recorder).await
@@ -105,24 +105,24 @@ impl Registry {
 
 impl Warm {
     /// Replaces the kinds of boxes to prewarm. Other boxes are removed.
-    pub(crate) fn want(&self, specs: Vec<WarmPoolSpec>) {
+    pub(crate) fn set_specs(&self, specs: Vec<WarmPoolSpec>) {
         let mut pools = lock(&self.pools);
-        let mut before = std::mem::take(&mut *pools);
-        for wanted in specs {
-            if wanted.most == 0 || !wanted.spec.can_be_prewarmed() {
+        let mut old_pools = std::mem::take(&mut *pools);
+        for pool_spec in specs {
+            if pool_spec.most == 0 || !pool_spec.spec.can_be_prewarmed() {
                 continue;
             }
-            let same = before.extract_if(.., |pool| pool.spec.is_twin_of(&wanted.spec));
+            let same = old_pools.extract_if(.., |pool| pool.spec.is_twin_of(&pool_spec.spec));
             let boxes = same.flat_map(|pool| pool.boxes).collect();
             pools.push(ProfilePool {
-                spec: Arc::new(wanted.spec),
-                demand: Demand::new(wanted.most),
+                spec: Arc::new(pool_spec.spec),
+                demand: Demand::new(pool_spec.most),
                 boxes,
                 not_before: None,
             });
         }
         drop(pools);
-        discard(before.into_iter().flat_map(|pool| pool.boxes));
+        discard(old_pools.into_iter().flat_map(|pool| pool.boxes));
         self.changed.notify_one();
     }
 
@@ -133,22 +133,22 @@ impl Warm {
         spec: &AdmittedSpec,
         backends: &Backends,
         recorder: &StartRecorder,
-    ) -> Result<Option<Begun>> {
-        let Some(waiting) = self.pop(spec, backends) else {
+    ) -> Result<Option<StartedBox>> {
+        let Some(prewarmed) = self.pop(spec, backends) else {
             return Ok(None);
         };
-        if let Some(handle) = &waiting.handle
+        if let Some(handle) = &prewarmed.handle
             && let Err(source) = recorder.record(handle.clone()).await
         {
-            self.put_back(spec, waiting);
+            self.put_back(spec, prewarmed);
             return Err(SessionError::start(start_step(
                 "recording it in the ledger",
             )(source)));
         }
-        let spec = Arc::new(spec.on_backend(waiting.begun.backend.name()));
-        Ok(Some(Begun {
+        let spec = Arc::new(spec.on_backend(prewarmed.started_box.backend.name()));
+        Ok(Some(StartedBox {
             spec,
-            ..waiting.begun
+            ..prewarmed.started_box
         }))
     }
 
@@ -156,27 +156,27 @@ impl Warm {
         let mut pools = lock(&self.pools);
         let pool = pools.iter_mut().find(|pool| pool.spec.is_twin_of(spec))?;
         let mut outdated = Vec::new();
-        let found = loop {
+        let taken = loop {
             match pool.boxes.pop() {
-                Some(waiting) if waiting.is_current(spec, backends) => break Some(waiting),
-                Some(waiting) => outdated.push(waiting),
+                Some(prewarmed) if prewarmed.is_current(spec, backends) => break Some(prewarmed),
+                Some(prewarmed) => outdated.push(prewarmed),
                 None => break None,
             }
         };
-        pool.demand.asked(Instant::now(), found.is_some());
+        pool.demand.record_request(Instant::now(), taken.is_some());
         drop(pools);
         discard(outdated);
         self.changed.notify_one();
-        found
+        taken
     }
 
-    fn put_back(&self, spec: &AdmittedSpec, waiting: PrewarmedBox) {
+    fn put_back(&self, spec: &AdmittedSpec, prewarmed: PrewarmedBox) {
         let mut pools = lock(&self.pools);
         match pools.iter_mut().find(|pool| pool.spec.is_twin_of(spec)) {
-            Some(pool) if !self.is_closed() => pool.boxes.push(waiting),
+            Some(pool) if !self.is_closed() => pool.boxes.push(prewarmed),
             Some(_) | None => {
                 drop(pools);
-                discard([waiting]);
+                discard([prewarmed]);
             }
         }
     }
@@ -196,16 +196,16 @@ impl Warm {
     /// Removes boxes of the backend, because its images are about to change.
     pub(crate) async fn forget(&self, backend: &str) {
         self.changes.fetch_add(1, Ordering::AcqRel);
-        let mut going = Vec::new();
+        let mut to_stop = Vec::new();
         for pool in &mut *lock(&self.pools) {
-            let theirs = pool.remove(|waiting| waiting.begun.backend.name() == backend);
-            if !theirs.is_empty() {
+            let removed = pool.remove(|prewarmed| prewarmed.started_box.backend.name() == backend);
+            if !removed.is_empty() {
                 // A change of images has priority.
                 pool.not_before = Some(Instant::now() + AFTER_CHANGE);
             }
-            going.extend(theirs);
+            to_stop.extend(removed);
         }
-        stop_all(going).await;
+        stop_all(to_stop).await;
         self.changed.notify_one();
     }
 
@@ -219,7 +219,7 @@ impl Warm {
         self.closed.store(true, Ordering::Release);
         self.changed.notify_one();
         // A start in progress sees this mark when it is done.
-        let _started = self.making.lock().await;
+        let _started = self.prewarming.lock().await;
         let pools = std::mem::take(&mut *lock(&self.pools));
         stop_all(pools.into_iter().flat_map(|pool| pool.boxes)).await;
     }
@@ -251,8 +251,8 @@ fn discard(boxes: impl IntoIterator<Item = PrewarmedBox>) {
 }
 
 async fn stop_all(boxes: impl IntoIterator<Item = PrewarmedBox>) {
-    let stops = boxes.into_iter().map(|waiting| async move {
-        let sandbox = &waiting.begun.sandbox;
+    let stops = boxes.into_iter().map(|prewarmed| async move {
+        let sandbox = &prewarmed.started_box.sandbox;
         if let Err(error) = sandbox.stop().await {
             tracing::warn!(%error, name = sandbox.id(), "failed to remove a prewarmed box");
         }

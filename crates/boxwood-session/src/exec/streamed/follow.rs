@@ -59,7 +59,7 @@ impl Task {
                 Ended::Exited(_) if abandoned => cancelled(),
                 ended => end_of(ended, &record, exec.program.is_stop_requested()),
             };
-            quota::after(&session, &mut exit).await;
+            quota::check_after_exec(&session, &mut exit).await;
             record.finish(&mut exit);
             exit
         };
@@ -83,9 +83,9 @@ impl Task {
 impl Streamed {
     /// Resolves when the command has to be killed.
     async fn stop(&self, abandoned: bool) -> Stop {
-        let left = self.note.deadline.since(BootTime::now());
+        let remaining = self.note.deadline.since(BootTime::now());
         let (stop, fact) = tokio::select! {
-            () = sleep(left) => (Stop::Timeout, Fact::TimedOut),
+            () = sleep(remaining) => (Stop::Timeout, Fact::TimedOut),
             () = self.client_gone(abandoned) => (Stop::ClientGone, Fact::Abandoned),
         };
         self.program.facts.add(&fact);

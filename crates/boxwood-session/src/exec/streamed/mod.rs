@@ -74,20 +74,20 @@ impl Streamed {
     }
 
     pub(crate) fn kept_bytes(&self) -> u64 {
-        let kept = self.journals().map(|journal| journal.kept_bytes());
-        kept.iter().sum()
+        let sizes = self.journals().map(|journal| journal.kept_bytes());
+        sizes.iter().sum()
     }
 
     /// Returns the result of an ended command, with the output that is still kept.
     pub(crate) fn result(&self) -> ExecResult {
         let outputs = self.journals().map(|journal| {
-            let kept = journal.read(journal.start(), usize::MAX);
-            let kept = kept.unwrap_or_else(|error| {
+            let output = journal.read(journal.start(), usize::MAX);
+            let output = output.unwrap_or_else(|error| {
                 let exec_id = self.note.exec_id;
                 tracing::warn!(%error, exec_id, "failed to read the output of an ended command");
                 Vec::new()
             });
-            text_of(Vec::new(), &kept, journal.end())
+            text_of(Vec::new(), &output, journal.end())
         });
         captured::result(
             &self.session,
@@ -135,6 +135,6 @@ impl Streamed {
         self.program.stdout.detach(on_stdout);
         self.program.stderr.detach(on_stderr);
         self.client
-            .send_if_modified(|current| current.take_if(|it| *it == on_stdout).is_some());
+            .send_if_modified(|current| current.take_if(|client| *client == on_stdout).is_some());
     }
 }

@@ -32,9 +32,9 @@ pub(crate) async fn start(
     let kind = KindNote::Live(streaming);
     let command = shown_command(exec, &argv);
     let note = note(record.exec_id, exec, &command, kind);
-    let kept = Files::new(&session.budget)
+    let prepared = Files::new(&session.budget)
         .and_then(|files| Ok((Note::Exec(note.clone()).keep(files.all())?, files)));
-    let (keep, files) = kept.map_err(|error| session.not_kept(error))?;
+    let (keep, files) = prepared.map_err(|error| session.journals_failed(error))?;
     let request = request(exec, &session.spec, argv, stdio, keep);
     let process = spawn(&session, request)
         .await
@@ -62,7 +62,7 @@ pub(crate) fn adopt(
     program: KeptProcess,
     registry: &Arc<Registry>,
 ) -> Result<(), (io::Error, Process)> {
-    let (files, facts) = match Files::kept(program.files, &record.session().budget) {
+    let (files, facts) = match Files::from_files(program.files, &record.session().budget) {
         Ok(files) => files,
         Err(error) => return Err((error, program.process)),
     };

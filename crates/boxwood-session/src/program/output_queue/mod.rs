@@ -20,7 +20,7 @@ use crate::session::activity::lock;
 /// Unread bytes, beyond which the program waits.
 const UNREAD_BYTES: u64 = 1024 * 1024;
 /// A longer line is handed out in pieces of this size.
-const LONGEST_LINE: u64 = 64 * 1024 * 1024;
+const MAX_LINE_BYTES: u64 = 64 * 1024 * 1024;
 /// Maximum of one read from the journal.
 const AHEAD_BYTES: usize = 64 * 1024;
 
@@ -89,7 +89,7 @@ struct State {
 impl State {
     /// Returns the offset of the first newline.
     fn line_end(&mut self, journal: &Journal) -> io::Result<Option<u64>> {
-        while self.scanned < journal.end() && self.scanned - self.taken < LONGEST_LINE {
+        while self.scanned < journal.end() && self.scanned - self.taken < MAX_LINE_BYTES {
             let bytes = self.ahead.from(journal, self.scanned)?;
             match memchr::memchr(b'\n', bytes) {
                 Some(position) => {
@@ -106,8 +106,8 @@ impl State {
         let waiting = journal.end().saturating_sub(self.taken);
         let (end, next) = match self.line_end(journal)? {
             Some(end) => (end, end + 1),
-            None if waiting >= LONGEST_LINE => {
-                let end = self.taken + LONGEST_LINE;
+            None if waiting >= MAX_LINE_BYTES => {
+                let end = self.taken + MAX_LINE_BYTES;
                 (end, end)
             }
             // The last line may have no newline.
@@ -130,29 +130,33 @@ impl State {
     /// The last line has reached the client.
     fn delivered(&mut self, journal: &Journal) {
         if self.undelivered_line.take().is_some() {
-            self.handed_out(journal);
+            self.save_read_position(journal);
         }
     }
 
-    fn take_bytes(&mut self, journal: &Journal, most: usize) -> io::Result<Option<(u64, Vec<u8>)>> {
+    fn take_bytes(
+        &mut self,
+        journal: &Journal,
+        max_bytes: usize,
+    ) -> io::Result<Option<(u64, Vec<u8>)>> {
         let at = self.bytes_at;
         let unacknowledged = self.acknowledged.map_or(0, |end| at.saturating_sub(end));
-        let room = self.replay_bytes.saturating_sub(unacknowledged);
-        let most = most.min(AHEAD_BYTES).min(index(room));
-        if most == 0 || at >= journal.end() {
+        let replay_room = self.replay_bytes.saturating_sub(unacknowledged);
+        let max_bytes = max_bytes.min(AHEAD_BYTES).min(index(replay_room));
+        if max_bytes == 0 || at >= journal.end() {
             return Ok(None);
         }
-        let bytes = journal.read(at, most)?;
+        let bytes = journal.read(at, max_bytes)?;
         self.bytes_at = at + bytes.len() as u64;
         if self.bytes_at > self.taken {
             self.taken = self.bytes_at;
             self.scanned = self.scanned.max(self.taken);
-            self.handed_out(journal);
+            self.save_read_position(journal);
         }
         Ok(Some((at, bytes)))
     }
 
-    fn handed_out(&mut self, journal: &Journal) {
+    fn save_read_position(&mut self, journal: &Journal) {
         if let Err(error) = journal.set_delivered(self.taken) {
             tracing::warn!(%error, "failed to save the read position; output may be repeated after a restart");
         }
@@ -176,15 +180,20 @@ impl State {
             // Discarded, so that the program can exit.
             self.taken = journal.end();
             self.scanned = self.taken;
-            self.handed_out(journal);
+            self.save_read_position(journal);
         }
-        let kept = journal.end().saturating_sub(self.taken);
-        if kept < UNREAD_BYTES {
-            return Ok(UNREAD_BYTES - kept);
+        let unread = journal.end().saturating_sub(self.taken);
+        if unread < UNREAD_BYTES {
+            return Ok(UNREAD_BYTES - unread);
         }
-        let long_line =
-            self.mode == Mode::Lines && kept < LONGEST_LINE && self.line_end(journal)?.is_none();
-        Ok(if long_line { LONGEST_LINE - kept } else { 0 })
+        let long_line = self.mode == Mode::Lines
+            && unread < MAX_LINE_BYTES
+            && self.line_end(journal)?.is_none();
+        Ok(if long_line {
+            MAX_LINE_BYTES - unread
+        } else {
+            0
+        })
     }
 }
 
@@ -192,7 +201,7 @@ pub(crate) struct OutputQueue {
     journal: Arc<Journal>,
     state: Mutex<State>,
     /// Wakes the client: there are bytes, the output has ended, or another client has attached.
-    news: Notify,
+    changed: Notify,
     /// Wakes the task that reads the pipe.
     room: Notify,
 }
@@ -215,19 +224,19 @@ impl OutputQueue {
                 ended: false,
                 abandoned: false,
             }),
-            news: Notify::new(),
+            changed: Notify::new(),
             room: Notify::new(),
         }
     }
 
     /// Call after appending to the journal.
     pub(crate) fn grown(&self) {
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     pub(crate) fn end(&self) {
         lock(&self.state).ended = true;
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     pub(crate) fn journal(&self) -> &Arc<Journal> {
@@ -270,13 +279,13 @@ impl OutputQueue {
 
     /// Returns bytes and the offset of the first, or `None` after the last or if another client has
     /// attached. Cancel-safe, as above.
-    pub(crate) async fn next_bytes(&self, client: u64, most: usize) -> Option<(u64, Vec<u8>)> {
+    pub(crate) async fn next_bytes(&self, client: u64, max_bytes: usize) -> Option<(u64, Vec<u8>)> {
         self.next(|state, journal| {
             if state.client != client {
                 return Ok(Poll::Ready(None));
             }
             let at_end = state.ended && state.bytes_at >= journal.end();
-            Ok(match state.take_bytes(journal, most)? {
+            Ok(match state.take_bytes(journal, max_bytes)? {
                 None if !at_end => Poll::Pending,
                 taken => Poll::Ready(taken),
             })
@@ -290,14 +299,14 @@ impl OutputQueue {
     ) -> Option<T> {
         loop {
             // Created first: it notices a client that attaches after the check.
-            let news = self.news.notified();
+            let changed = self.changed.notified();
             let next = take(&mut lock(&self.state), &self.journal);
             match next {
                 Ok(Poll::Ready(Some(taken))) => {
                     self.room.notify_one();
                     return Some(taken);
                 }
-                Ok(Poll::Pending) => news.await,
+                Ok(Poll::Pending) => changed.await,
                 Ok(Poll::Ready(None)) => return None,
                 Err(error) => {
                     Self::log_failed_read(&error);
@@ -318,7 +327,7 @@ impl OutputQueue {
             state.taken = line;
             state.scanned = line;
             drop(state);
-            self.news.notify_one();
+            self.changed.notify_one();
         }
     }
 
@@ -354,7 +363,7 @@ impl OutputQueue {
         let client = state.client;
         drop(state);
         // Wakes an earlier client, and the reader of the pipe, which may read a longer line now.
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
         self.room.notify_one();
         client
     }
@@ -373,7 +382,7 @@ impl OutputQueue {
         state.acknowledged = Some(offset.max(state.acknowledged.unwrap_or(0)));
         state.forget(&self.journal);
         drop(state);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     pub(crate) fn detach(&self, client: u64) {

@@ -22,7 +22,7 @@ impl Case {
     }
 
     fn push(&self, bytes: &[u8]) {
-        self.queue.journal.append(bytes).expect("taken in");
+        self.queue.journal.append(bytes).expect("appended");
         self.queue.grown();
     }
 
@@ -45,9 +45,9 @@ impl Case {
         offset
     }
 
-    fn bytes(&self, most: usize) -> Option<(u64, Vec<u8>)> {
+    fn bytes(&self, max_bytes: usize) -> Option<(u64, Vec<u8>)> {
         self.queue
-            .next_bytes(self.client.get(), most)
+            .next_bytes(self.client.get(), max_bytes)
             .now_or_never()
             .flatten()
     }
@@ -254,7 +254,7 @@ fn a_client_that_is_replaced_while_it_starts_to_wait_is_woken() {
     let mut calls = 0;
     let next = case.queue.next(|_, _| {
         calls += 1;
-        case.queue.news.notify_waiters();
+        case.queue.changed.notify_waiters();
         Ok(if calls == 1 {
             Poll::Pending
         } else {
