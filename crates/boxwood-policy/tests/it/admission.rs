@@ -112,12 +112,12 @@ fn the_operators_maxima_apply_to_every_origin() {
         memory_mb: Some(256),
         ..Maxima::default()
     });
-    let asked = SpecRequest {
+    let spec_request = SpecRequest {
         memory_mb: Some(257),
         ..request()
     };
     for origin in [Origin::Operator, Origin::Client, Origin::LangBotPlatform] {
-        let denial = admit(&asked, origin, &Facts::default(), &rules).expect_err("too much");
+        let denial = admit(&spec_request, origin, &Facts::default(), &rules).expect_err("too much");
         assert_eq!(
             denial.to_string(),
             "memory_mb of 257 is more than 256, the most that the operator allows"
@@ -239,14 +239,14 @@ fn images_come_from_the_operator_or_the_engine() {
         images: [("py".to_owned(), "/srv/images/py".into())].into(),
         ..PolicyRules::default()
     };
-    let check = |asked: &str, expected: Image| {
+    let check = |image: &str, expected: Image| {
         let request = SpecRequest {
-            image: Some(asked.to_owned()),
+            image: Some(image.to_owned()),
             ..request()
         };
         let admission =
             admit(&request, Origin::Client, &Facts::default(), &rules).expect("admitted");
-        assert_eq!(*admission.spec.image(), expected, "{asked}");
+        assert_eq!(*admission.spec.image(), expected, "{image}");
     };
     check("", Image::Default);
     check("  ", Image::Default);
@@ -274,8 +274,8 @@ fn what_the_caller_named_is_remembered() {
         ..request()
     };
     let admission = judge(&request).expect("admitted");
-    let asked: Vec<_> = admission.spec.explicit_fields().iter().copied().collect();
-    assert_eq!(asked, [SpecField::Network, SpecField::Workdir]);
+    let explicit_fields: Vec<_> = admission.spec.explicit_fields().iter().copied().collect();
+    assert_eq!(explicit_fields, [SpecField::Network, SpecField::Workdir]);
 }
 
 #[test]

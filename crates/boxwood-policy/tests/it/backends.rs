@@ -24,9 +24,14 @@ fn judge(backend: Option<&str>, origin: Origin, rules: &PolicyRules) -> Admissio
 #[test]
 fn a_request_goes_before_its_profile() {
     let rules = rules("[team]\nbackend = ' docker '\n");
-    let asked = judge(Some(" podman "), Origin::Client, &rules);
-    assert_eq!(asked.spec.backend(), Some("podman"));
-    assert!(asked.spec.explicit_fields().contains(&SpecField::Backend));
+    let admission = judge(Some(" podman "), Origin::Client, &rules);
+    assert_eq!(admission.spec.backend(), Some("podman"));
+    assert!(
+        admission
+            .spec
+            .explicit_fields()
+            .contains(&SpecField::Backend)
+    );
     for nothing in [None, Some(""), Some("  ")] {
         let bare = judge(nothing, Origin::Client, &rules);
         assert_eq!(bare.spec.backend(), Some("docker"));
@@ -40,19 +45,19 @@ fn a_request_goes_before_its_profile() {
 #[test]
 fn a_locked_backend_comes_from_the_profile() {
     let locked = rules("[team]\nbackend = 'docker'\nlocked = ['backend']\n");
-    let asked = judge(Some("nsjail"), Origin::Client, &locked);
-    assert_eq!(asked.spec.backend(), Some("docker"));
+    let admission = judge(Some("nsjail"), Origin::Client, &locked);
+    assert_eq!(admission.spec.backend(), Some("docker"));
     assert_eq!(
-        asked.exec.notices(),
+        admission.exec.notices(),
         ["backend is locked to docker by profile `team`; nsjail was asked for"]
     );
     let same = judge(Some("docker"), Origin::Client, &locked);
     assert!(same.exec.notices().is_empty());
 
     let daemons = rules("[team]\nlocked = ['backend']\n");
-    let asked = judge(Some("nsjail"), Origin::Client, &daemons);
-    assert_eq!(asked.spec.backend(), None);
-    assert_eq!(asked.exec.notices().len(), 1, "and the caller is told");
+    let admission = judge(Some("nsjail"), Origin::Client, &daemons);
+    assert_eq!(admission.spec.backend(), None);
+    assert_eq!(admission.exec.notices().len(), 1, "and the caller is told");
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn everything_that_makes_a_box_is_in_its_hash() {
         ("/srv/a", MountMode::Ro),
         ("/srv/b", MountMode::Ro),
     ] {
-        let asked = changed(|r| {
+        let spec_request = changed(|r| {
             r.host_path = Some(path.to_owned());
             r.host_path_mode = Some(mode);
         });
@@ -75,10 +75,10 @@ fn everything_that_makes_a_box_is_in_its_hash() {
             host_path: Some(opened(path, path)),
             ..Facts::default()
         };
-        let admitted = admit(&asked, Origin::Operator, &facts, &rules).expect("admitted");
+        let admitted = admit(&spec_request, Origin::Operator, &facts, &rules).expect("admitted");
         differs("the workspace", &admitted.spec);
-        let (asked, facts) = extra(path, path, "/data", mode);
-        let admitted = admit(&asked, Origin::Operator, &facts, &rules).expect("admitted");
+        let (spec_request, facts) = extra(path, path, "/data", mode);
+        let admitted = admit(&spec_request, Origin::Operator, &facts, &rules).expect("admitted");
         differs("a mount", &admitted.spec);
     }
 }
@@ -97,13 +97,13 @@ fn what_differs_from_command_to_command_is_not_in_the_hash() {
     });
     assert_eq!(spec(&other, &rules).config_hash(), bare);
     // The platform's mounts come and go while the box lives.
-    let (asked, facts) = extra("/srv/a", "/srv/a", "/data", MountMode::Ro);
+    let (spec_request, facts) = extra("/srv/a", "/srv/a", "/data", MountMode::Ro);
     let platform = |request: &SpecRequest, facts: &Facts| {
         let admitted = admit(request, Origin::LangBotPlatform, facts, &rules);
         admitted.expect("admitted").spec.config_hash()
     };
     assert_eq!(
-        platform(&asked, &facts),
+        platform(&spec_request, &facts),
         platform(&request(), &Facts::default())
     );
 }
@@ -111,12 +111,12 @@ fn what_differs_from_command_to_command_is_not_in_the_hash() {
 #[test]
 fn a_changed_profile_is_drift_for_fields_that_no_request_set() {
     let check = |before: &str, after: &str, made: &SpecRequest, now: &SpecRequest| {
-        let living = spec(made, &under(&format!("[team]\n{before}")));
-        let today = spec(now, &under(&format!("[team]\n{after}")));
-        let drift = living.drifted_from(&today);
-        let renewed = living.brought_up_to_date(&today);
-        assert_eq!(renewed.drifted_from(&today), None, "one remake is enough");
-        let same = renewed.config_hash() == living.config_hash();
+        let existing = spec(made, &under(&format!("[team]\n{before}")));
+        let current = spec(now, &under(&format!("[team]\n{after}")));
+        let drift = existing.drifted_from(&current);
+        let renewed = existing.brought_up_to_date(&current);
+        assert_eq!(renewed.drifted_from(&current), None, "one remake is enough");
+        let same = renewed.config_hash() == existing.config_hash();
         assert_eq!(same, drift.is_none(), "{drift:?}");
         drift
     };
@@ -143,9 +143,9 @@ fn a_changed_profile_is_drift_for_fields_that_no_request_set() {
     // Whatever runs the box is fine.
     assert_eq!(check("", "backend = 'local'", &bare, &bare), None);
     // The living box keeps what its maker named, and takes the rest.
-    let living = spec(&small, &under("[team]\n"));
-    let today = spec(&bare, &under("[team]\ncpus = 2.0\nmemory_mb = 256\n"));
-    let renewed = living.brought_up_to_date(&today);
+    let existing = spec(&small, &under("[team]\n"));
+    let current = spec(&bare, &under("[team]\ncpus = 2.0\nmemory_mb = 256\n"));
+    let renewed = existing.brought_up_to_date(&current);
     assert_eq!(renewed.limits().memory_mb, 128);
     assert_eq!(renewed.limits().cpus.to_bits(), 2.0f64.to_bits());
 }
@@ -153,29 +153,29 @@ fn a_changed_profile_is_drift_for_fields_that_no_request_set() {
 #[test]
 fn another_profile_says_nothing_about_the_configuration() {
     let rules = under("[team]\nmemory_mb = 256\n");
-    let living = spec(&request(), &rules);
+    let existing = spec(&request(), &rules);
     let other = changed(|r| r.profile = Some("network_extended".to_owned()));
-    assert_eq!(living.drifted_from(&spec(&other, &rules)), None);
+    assert_eq!(existing.drifted_from(&spec(&other, &rules)), None);
 }
 
 #[test]
 fn a_tightened_mode_reaches_the_workspace() {
-    let asked = changed(|r| r.host_path = Some("/srv/a".to_owned()));
+    let spec_request = changed(|r| r.host_path = Some("/srv/a".to_owned()));
     let facts = Facts {
         host_path: Some(opened("/srv/a", "/srv/a")),
         ..Facts::default()
     };
     let rules = under("[team]\nhost_path_mode = 'rw'\n");
-    let living = admit(&asked, Origin::Operator, &facts, &rules)
+    let existing = admit(&spec_request, Origin::Operator, &facts, &rules)
         .expect("admitted")
         .spec;
     let mode_after = |mode: &str| {
-        let today = spec(
+        let current = spec(
             &request(),
             &under(&format!("[team]\nhost_path_mode = '{mode}'\n")),
         );
-        assert_eq!(living.drifted_from(&today), Some("host_path_mode"));
-        let renewed = living.brought_up_to_date(&today);
+        assert_eq!(existing.drifted_from(&current), Some("host_path_mode"));
+        let renewed = existing.brought_up_to_date(&current);
         renewed.workspace().map(boxwood_policy::AdmittedMount::mode)
     };
     assert_eq!(mode_after("ro"), Some(MountMode::Ro));
@@ -189,13 +189,13 @@ fn a_changed_image_directory_is_drift_even_if_the_request_named_the_image() {
         images: BTreeMap::from([("py".to_owned(), PathBuf::from(path))]),
         ..PolicyRules::default()
     };
-    let living = spec(&named, &with("/srv/one"));
-    let today = spec(&named, &with("/srv/two"));
-    assert_eq!(living.drifted_from(&today), Some("image"));
-    let renewed = living.brought_up_to_date(&today);
+    let existing = spec(&named, &with("/srv/one"));
+    let current = spec(&named, &with("/srv/two"));
+    assert_eq!(existing.drifted_from(&current), Some("image"));
+    let renewed = existing.brought_up_to_date(&current);
     assert!(matches!(renewed.image(), Image::Directory { path, .. } if path.ends_with("two")));
     assert_eq!(
-        living.drifted_from(&spec(&request(), &with("/srv/one"))),
+        existing.drifted_from(&spec(&request(), &with("/srv/one"))),
         None
     );
 }

@@ -40,16 +40,16 @@ fn only_the_platforms_mounts_join_a_living_box() {
 
 #[test]
 fn a_skill_is_read_only_below_the_workspace_whatever_the_roots() {
-    let (asked, facts) = skilled(&["pdf", "web"], &["pdf", "web"]);
+    let (spec_request, facts) = skilled(&["pdf", "web"], &["pdf", "web"]);
     let rules = PolicyRules {
         blocked: vec!["/var/lib/boxwood".into()],
         ..PolicyRules::default()
     };
-    let asked = SpecRequest {
+    let spec_request = SpecRequest {
         mount_path: Some("/project/".to_owned()),
-        ..asked
+        ..spec_request
     };
-    let spec = admit(&asked, Origin::Client, &facts, &rules)
+    let spec = admit(&spec_request, Origin::Client, &facts, &rules)
         .expect("admitted")
         .spec;
     let mounts: Vec<_> = spec
@@ -73,26 +73,46 @@ fn a_skill_that_the_store_does_not_have_is_named() {
         (&["pdf"][..], &[][..], "pdf"),
         (&["pdf", "web"], &["pdf"], "web"),
     ] {
-        let (asked, facts) = skilled(names, found);
-        let denial =
-            admit(&asked, Origin::Client, &facts, &PolicyRules::default()).expect_err("not there");
+        let (spec_request, facts) = skilled(names, found);
+        let denial = admit(
+            &spec_request,
+            Origin::Client,
+            &facts,
+            &PolicyRules::default(),
+        )
+        .expect_err("not there");
         assert_eq!(denial.to_string(), format!("skill `{missing}` not found"));
         assert_eq!(denial.code(), ErrorCode::NotFound);
         assert!(denial.hint().is_some());
     }
-    let (asked, mut facts) = skilled(&["pdf"], &["pdf"]);
+    let (spec_request, mut facts) = skilled(&["pdf"], &["pdf"]);
     facts.skills[0].is_dir = false;
-    let denial = admit(&asked, Origin::Client, &facts, &PolicyRules::default());
+    let denial = admit(
+        &spec_request,
+        Origin::Client,
+        &facts,
+        &PolicyRules::default(),
+    );
     assert!(matches!(denial, Err(Denial::SkillNotFound { .. })));
 }
 
 #[test]
 fn one_skills_directory_does_not_serve_another_and_none_comes_twice() {
-    let (asked, facts) = skilled(&["pdf"], &["web"]);
-    let foreign = admit(&asked, Origin::Client, &facts, &PolicyRules::default());
+    let (spec_request, facts) = skilled(&["pdf"], &["web"]);
+    let foreign = admit(
+        &spec_request,
+        Origin::Client,
+        &facts,
+        &PolicyRules::default(),
+    );
     assert!(matches!(foreign, Err(Denial::ForeignFacts { .. })));
-    let (asked, facts) = skilled(&["pdf", "pdf"], &["pdf", "pdf"]);
-    let twice = admit(&asked, Origin::Client, &facts, &PolicyRules::default());
+    let (spec_request, facts) = skilled(&["pdf", "pdf"], &["pdf", "pdf"]);
+    let twice = admit(
+        &spec_request,
+        Origin::Client,
+        &facts,
+        &PolicyRules::default(),
+    );
     assert_eq!(
         twice.expect_err("twice").to_string(),
         "skills[1] `/workspace/.skills/pdf` is used by two mounts"
@@ -105,31 +125,31 @@ fn skills_join_at_the_workspace_that_is_there() {
         mount_path: Some(path.to_owned()),
         ..request()
     };
-    let living = spec(&at("/project"), Origin::Client, &Facts::default());
-    let (asked, facts) = skilled(&["pdf"], &["pdf"]);
-    let joining = spec(&asked, Origin::Client, &facts).joining(&living);
+    let existing = spec(&at("/project"), Origin::Client, &Facts::default());
+    let (spec_request, facts) = skilled(&["pdf"], &["pdf"]);
+    let joining = spec(&spec_request, Origin::Client, &facts).joining(&existing);
     assert_eq!(joining.len(), 1);
     assert_eq!(joining[0].mount_path(), "/project/.skills/pdf");
-    let whole = living.with_mounts(joining);
+    let whole = existing.with_mounts(joining);
     assert_eq!(whole.mount_path(), "/project");
     assert_eq!(whole.extra_mounts().len(), 1);
     // What may not join is not among them.
-    let (asked, facts) = extra("/srv/a", "/srv/a", "/data", MountMode::Ro);
+    let (spec_request, facts) = extra("/srv/a", "/srv/a", "/data", MountMode::Ro);
     assert!(
-        spec(&asked, Origin::Operator, &facts)
-            .joining(&living)
+        spec(&spec_request, Origin::Operator, &facts)
+            .joining(&existing)
             .is_empty()
     );
 }
 
 #[test]
 fn the_platform_always_means_the_whole_spec() {
-    let (asked, facts) = extra("/srv/a", "/srv/a", "/data", MountMode::Rw);
-    let asked = SpecRequest {
+    let (spec_request, facts) = extra("/srv/a", "/srv/a", "/data", MountMode::Rw);
+    let spec_request = SpecRequest {
         profile: Some("default".to_owned()),
-        ..asked
+        ..spec_request
     };
-    let fields = spec(&asked, Origin::LangBotPlatform, &facts)
+    let fields = spec(&spec_request, Origin::LangBotPlatform, &facts)
         .explicit_fields()
         .clone();
     for field in [
@@ -156,7 +176,7 @@ fn the_platform_always_means_the_whole_spec() {
         assert!(!fields.contains(&field), "{field:?}");
     }
     // Others are compared only by what they named.
-    let named = spec(&asked, Origin::Operator, &facts)
+    let named = spec(&spec_request, Origin::Operator, &facts)
         .explicit_fields()
         .clone();
     assert_eq!(

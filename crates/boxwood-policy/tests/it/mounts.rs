@@ -81,13 +81,13 @@ fn a_symlink_is_judged_by_where_it_leads() {
 #[test]
 fn existence_of_paths_outside_the_roots_is_not_revealed() {
     let rules = open_to("/srv/boxes");
-    let asked = SpecRequest {
+    let spec_request = SpecRequest {
         host_path: Some("/home/secret".to_owned()),
         ..request()
     };
-    let absent = refused(&asked, &Facts::default(), Origin::Client, &rules);
+    let absent = refused(&spec_request, &Facts::default(), Origin::Client, &rules);
     let (_, facts) = workspace("/home/secret", "/home/secret");
-    let present = refused(&asked, &facts, Origin::Client, &rules);
+    let present = refused(&spec_request, &facts, Origin::Client, &rules);
     assert_eq!(absent, present);
     let inside = SpecRequest {
         host_path: Some("/srv/boxes/missing".to_owned()),

@@ -41,11 +41,11 @@ fn seen(mount: &AdmittedMount) -> (&str, &str, MountMode) {
 #[test]
 fn hosting_directories_are_mounted_although_they_are_blocked_for_callers() {
     let (cache, work) = (format!("{HOME}/cache/ab12"), format!("{HOME}/work/time"));
-    let given = facts(vec![
+    let path_facts = facts(vec![
         own(&cache, "/opt/mcp", MountMode::Ro),
         own(&work, "/workspace", MountMode::Rw),
     ]);
-    let admitted = admit(&request(), Origin::Hosting, &given, &rules()).expect("admitted");
+    let admitted = admit(&request(), Origin::Hosting, &path_facts, &rules()).expect("admitted");
     let mounts: Vec<_> = admitted.spec.extra_mounts().iter().map(seen).collect();
     assert_eq!(mounts, [(cache.as_str(), "/opt/mcp", MountMode::Ro)]);
     let workspace = admitted.spec.workspace().expect("a workspace");
@@ -72,13 +72,13 @@ fn hosting_directories_are_mounted_although_they_are_blocked_for_callers() {
 
 #[test]
 fn only_hosting_may_mount_directories_of_boxwood() {
-    let given = facts(vec![own(
+    let path_facts = facts(vec![own(
         &format!("{HOME}/work/a"),
         "/opt/mcp",
         MountMode::Ro,
     )]);
     for origin in [Origin::Operator, Origin::Client, Origin::LangBotPlatform] {
-        let denied = admit(&request(), origin, &given, &rules());
+        let denied = admit(&request(), origin, &path_facts, &rules());
         assert!(
             matches!(denied, Err(Denial::ForeignFacts { .. })),
             "{origin:?}"
@@ -96,38 +96,39 @@ fn only_what_lies_in_hostings_directory_is_its_own() {
         "/srv/a",
         "relative",
     ] {
-        let given = facts(vec![own(real, "/opt/mcp", MountMode::Ro)]);
-        let denied = admit(&request(), Origin::Hosting, &given, &rules());
+        let path_facts = facts(vec![own(real, "/opt/mcp", MountMode::Ro)]);
+        let denied = admit(&request(), Origin::Hosting, &path_facts, &rules());
         assert!(matches!(denied, Err(Denial::ForeignFacts { .. })), "{real}");
     }
-    let given = facts(vec![own(&format!("{HOME}/a"), "/opt/mcp", MountMode::Ro)]);
+    let path_facts = facts(vec![own(&format!("{HOME}/a"), "/opt/mcp", MountMode::Ro)]);
     let nowhere = PolicyRules::default();
-    assert!(admit(&request(), Origin::Hosting, &given, &nowhere).is_err());
+    assert!(admit(&request(), Origin::Hosting, &path_facts, &nowhere).is_err());
 }
 
 #[test]
 fn what_was_asked_for_is_judged_as_a_clients() {
-    let (asked, given) = workspace("/home/me", "/home/me");
-    let words = |origin| {
-        admit(&asked, origin, &given, &rules())
+    let (spec_request, path_facts) = workspace("/home/me", "/home/me");
+    let denial_text = |origin| {
+        admit(&spec_request, origin, &path_facts, &rules())
             .expect_err("refused")
             .to_string()
     };
-    assert_eq!(words(Origin::Hosting), words(Origin::Client));
-    let (asked, given) = workspace("/srv/a", "/srv/a");
-    let admitted = admit(&asked, Origin::Hosting, &given, &rules()).expect("admitted");
+    assert_eq!(denial_text(Origin::Hosting), denial_text(Origin::Client));
+    let (spec_request, path_facts) = workspace("/srv/a", "/srv/a");
+    let admitted = admit(&spec_request, Origin::Hosting, &path_facts, &rules()).expect("admitted");
     assert_eq!(admitted.spec.host_path(), Some("/srv/a"));
-    let (asked, given) = workspace(&format!("{HOME}/work/b"), &format!("{HOME}/work/b"));
-    let denied = admit(&asked, Origin::Hosting, &given, &rules());
+    let (spec_request, path_facts) =
+        workspace(&format!("{HOME}/work/b"), &format!("{HOME}/work/b"));
+    let denied = admit(&spec_request, Origin::Hosting, &path_facts, &rules());
     assert!(matches!(denied, Err(Denial::Blocked { .. })));
 }
 
 #[test]
 fn two_directories_never_share_a_place() {
     let work = || own(&format!("{HOME}/work/a"), "/workspace/", MountMode::Rw);
-    let (asked, mut given) = workspace("/srv/a", "/srv/a");
-    given.own = vec![work()];
-    let denied = admit(&asked, Origin::Hosting, &given, &rules());
+    let (spec_request, mut path_facts) = workspace("/srv/a", "/srv/a");
+    path_facts.own = vec![work()];
+    let denied = admit(&spec_request, Origin::Hosting, &path_facts, &rules());
     assert!(matches!(denied, Err(Denial::SameTarget { .. })));
     let twice = || own(&format!("{HOME}/cache/a"), "/opt/mcp", MountMode::Ro);
     let denied = admit(

@@ -127,8 +127,8 @@ fn profile_of<'a>(request: &SpecRequest, rules: &'a PolicyRules) -> &'a Profile 
     }
 }
 
-fn within<T: PartialOrd + Copy>(value: T, most: &[Option<T>]) -> bool {
-    most.iter().flatten().all(|most| value <= *most)
+fn within<T: PartialOrd + Copy>(value: T, max: &[Option<T>]) -> bool {
+    max.iter().flatten().all(|max| value <= *max)
 }
 
 /// Spellings of one path that mean the same to the kernel.
@@ -226,8 +226,8 @@ proptest! {
                 LockableField::ReadOnlyRootfs => spec.read_only_root() == profile.read_only_rootfs,
                 LockableField::Backend => spec.backend() == profile.backend.as_deref(),
                 LockableField::WorkspaceQuotaMb => {
-                    let most = profile.max.workspace_quota_mb.unwrap_or(0);
-                    spec.limits().workspace_quota_mb == most
+                    let max = profile.max.workspace_quota_mb.unwrap_or(0);
+                    spec.limits().workspace_quota_mb == max
                 }
             };
             prop_assert!(same, "{:?} of {}", lock, profile.name);

@@ -32,7 +32,7 @@ fn a_spec_that_differs_in_its_name_alone_is_a_twin() {
         |r| r.session_id = SessionId::new("warm-default").ok(),
         &rules,
     );
-    let asked = spec(
+    let requested = spec(
         |r| {
             r.persistent = Some(true);
             // Named, and what the profile says anyway.
@@ -40,7 +40,7 @@ fn a_spec_that_differs_in_its_name_alone_is_a_twin() {
         },
         &rules,
     );
-    assert!(ahead.is_twin_of(&asked) && asked.is_twin_of(&ahead));
+    assert!(ahead.is_twin_of(&requested) && requested.is_twin_of(&ahead));
 }
 
 type Change = fn(&mut SpecRequest);
@@ -65,9 +65,9 @@ fn whatever_makes_another_box_makes_no_twin() {
         }),
     ];
     for (what, change) in changes {
-        let asked = spec(change, &rules);
-        assert!(!ahead.is_twin_of(&asked), "{what} makes no difference");
-        assert!(!asked.is_twin_of(&ahead), "{what} makes no difference");
+        let requested = spec(change, &rules);
+        assert!(!ahead.is_twin_of(&requested), "{what} makes no difference");
+        assert!(!requested.is_twin_of(&ahead), "{what} makes no difference");
     }
 }
 
@@ -88,14 +88,14 @@ fn a_box_with_something_of_the_host_is_never_made_ahead() {
     let rules = PolicyRules::default();
     let plain = spec(|_| {}, &rules);
     for mode in [MountMode::Rw, MountMode::Ro, MountMode::None] {
-        let (mut asked, facts) = workspace("/srv/project", "/srv/project");
-        asked.host_path_mode = Some(mode);
-        let mounted = spec_with(&asked, &rules, &facts);
+        let (mut spec_request, facts) = workspace("/srv/project", "/srv/project");
+        spec_request.host_path_mode = Some(mode);
+        let mounted = spec_with(&spec_request, &rules, &facts);
         assert!(!mounted.can_be_prewarmed(), "{mode:?}");
         assert!(!plain.is_twin_of(&mounted) && !mounted.is_twin_of(&mounted));
     }
-    let (asked, facts) = extra("/srv/data", "/srv/data", "/data", MountMode::Ro);
-    assert!(!spec_with(&asked, &rules, &facts).can_be_prewarmed());
+    let (spec_request, facts) = extra("/srv/data", "/srv/data", "/data", MountMode::Ro);
+    assert!(!spec_with(&spec_request, &rules, &facts).can_be_prewarmed());
 }
 
 #[test]
