@@ -16,8 +16,8 @@ async fn sound(path: &Path) {
 
 /// Damages a ledger, and checks that it is renamed unchanged and replaced by a new one.
 async fn check(what: &str, damage: impl FnOnce(&Path)) {
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("ledger.db");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ledger.db");
     sound(&path).await;
     damage(&path);
     let before = fs::read(&path).expect("it is there");
@@ -102,8 +102,8 @@ async fn a_ledger_with_unknown_tables_is_moved_aside() {
 
 #[tokio::test]
 async fn damage_twice_in_one_second_keeps_both() {
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("ledger.db");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ledger.db");
     let mut kept = Vec::new();
     for _ in 0..2 {
         fs::write(&path, [0xA5; 100]).expect("written");
@@ -120,8 +120,8 @@ async fn damage_twice_in_one_second_keeps_both() {
 
 #[tokio::test]
 async fn an_unreadable_row_does_not_affect_others() {
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("ledger.db");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
     for incarnation in 1..=3 {
         let written = ledger.insert(row(incarnation, "s")).await;
@@ -137,11 +137,11 @@ async fn an_unreadable_row_does_not_affect_others() {
 
 #[tokio::test]
 async fn files_left_by_a_removed_ledger_are_ignored() {
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("ledger.db");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
     ledger.insert(row(1, "s")).await.expect("there is room");
-    let left = as_left_by_a_killed_daemon(&path, place.path());
+    let left = as_left_by_a_killed_daemon(&path, directory.path());
     fs::remove_file(&left).expect("removed");
     let log = format!("{}-wal", left.display());
     assert!(fs::exists(log).expect("a look"), "the log is left");

@@ -29,8 +29,8 @@ async fn write_until_full(ledger: &Ledger, from: u64) -> u64 {
     unreachable!("numbers do not end");
 }
 
-fn file_names(place: &Path) -> Vec<String> {
-    let entries = fs::read_dir(place).expect("a directory");
+fn file_names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("a directory");
     let names = entries.map(|entry| entry.expect("an entry").file_name());
     names
         .map(|name| name.to_string_lossy().into_owned())

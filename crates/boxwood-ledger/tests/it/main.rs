@@ -45,10 +45,10 @@ async fn incarnations(ledger: &Ledger) -> Vec<u64> {
 }
 
 /// What a killed daemon leaves: the files as they are, with nothing closed.
-fn as_left_by_a_killed_daemon(path: &Path, place: &Path) -> PathBuf {
+fn as_left_by_a_killed_daemon(path: &Path, directory: &Path) -> PathBuf {
     static COPIES: AtomicU32 = AtomicU32::new(0);
     let number = COPIES.fetch_add(1, Ordering::Relaxed);
-    let copy = place.join(format!("copy-{number}.db"));
+    let copy = directory.join(format!("copy-{number}.db"));
     for suffix in ["", "-wal"] {
         let from = PathBuf::from(format!("{}{suffix}", path.display()));
         let to = PathBuf::from(format!("{}{suffix}", copy.display()));

@@ -35,8 +35,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 async fn run(steps: Vec<Step>) {
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("ledger.db");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ledger.db");
     let (mut ledger, _) = open(&path).await;
     let mut rows = BTreeMap::new();
     let mut ends = Vec::new();
@@ -96,7 +96,7 @@ async fn run(steps: Vec<Step>) {
             Step::Crash => {
                 // Waits until earlier changes are on disk.
                 let _ = ledger.rows().await;
-                let copy = as_left_by_a_killed_daemon(&path, place.path());
+                let copy = as_left_by_a_killed_daemon(&path, directory.path());
                 let next = known(&copy).await;
                 same(&next, &rows, &ends).await;
                 next.close().await;

@@ -4,8 +4,8 @@ use crate::{as_left_by_a_killed_daemon, id, incarnations, known, open, row};
 
 #[tokio::test]
 async fn rows_and_ends_are_there_after_a_close() {
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("ledger.db");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ledger.db");
     let (ledger, opened) = open(&path).await;
     assert!(matches!(opened, Opened::Fresh), "{opened:?}");
     let first = ledger.next_incarnation();
@@ -29,15 +29,15 @@ async fn rows_and_ends_are_there_after_a_close() {
 
 #[tokio::test]
 async fn rows_and_ends_are_there_after_a_crash() {
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("ledger.db");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
     let incarnation = ledger.next_incarnation();
     ledger.insert(row(incarnation, "s")).await.expect("written");
-    let copy = as_left_by_a_killed_daemon(&path, place.path());
+    let copy = as_left_by_a_killed_daemon(&path, directory.path());
     assert_eq!(incarnations(&known(&copy).await).await, [incarnation]);
     ledger.end(&id("s"), incarnation, "deleted").await;
-    let copy = as_left_by_a_killed_daemon(&path, place.path());
+    let copy = as_left_by_a_killed_daemon(&path, directory.path());
     let after = known(&copy).await;
     assert!(incarnations(&after).await.is_empty());
     assert!(after.end_of(&id("s"), incarnation).is_some());
@@ -45,8 +45,8 @@ async fn rows_and_ends_are_there_after_a_crash() {
 
 #[tokio::test]
 async fn an_incarnation_is_never_reused_even_if_the_ledger_is_removed() {
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("ledger.db");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
     let mut last = 0;
     for _ in 0..100 {
@@ -66,8 +66,8 @@ async fn an_incarnation_is_never_reused_even_if_the_ledger_is_removed() {
 
 #[tokio::test]
 async fn a_ledger_in_use_cannot_be_opened_by_a_second_daemon() {
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("ledger.db");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ledger.db");
     let (first, _) = open(&path).await;
     first.insert(row(1, "s")).await.expect("written");
     match Ledger::open(&path).await {
@@ -83,8 +83,8 @@ async fn a_ledger_in_use_cannot_be_opened_by_a_second_daemon() {
 
 #[tokio::test]
 async fn an_adopted_box_is_ready_and_belongs_to_the_current_boot() {
-    let place = tempfile::tempdir().expect("a directory");
-    let (ledger, _) = open(&place.path().join("ledger.db")).await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ledger, _) = open(&directory.path().join("ledger.db")).await;
     ledger.insert(row(7, "s")).await.expect("written");
     let mut adopted = row(7, "s");
     adopted.boot = current_boot().to_owned();
@@ -95,8 +95,8 @@ async fn an_adopted_box_is_ready_and_belongs_to_the_current_boot() {
 
 #[tokio::test]
 async fn a_limited_number_of_ends_is_kept() {
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("ledger.db");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
     for incarnation in 1..=4200 {
         ledger.end(&id("s"), incarnation, "deleted").await;
@@ -128,11 +128,11 @@ async fn a_ledger_in_memory_writes_nothing() {
 #[tokio::test]
 async fn only_the_owner_can_read_the_ledger() {
     use std::os::unix::fs::PermissionsExt as _;
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("ledger.db");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("ledger.db");
     let (ledger, _) = open(&path).await;
     ledger.insert(row(1, "s")).await.expect("written");
-    for entry in std::fs::read_dir(place.path()).expect("a directory") {
+    for entry in std::fs::read_dir(directory.path()).expect("a directory") {
         let entry = entry.expect("an entry");
         let mode = entry.metadata().expect("its state").permissions().mode();
         assert_eq!(mode & 0o077, 0, "{}", entry.path().display());
