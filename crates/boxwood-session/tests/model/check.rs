@@ -1,24 +1,24 @@
-//! What the daemon answered, held against the model.
+//! Compares the responses of the daemon with the model.
 
 use boxwood_session::SessionError;
 
-use crate::act::{Said, stream};
 use crate::daemon::{Daemon, Killed};
-use crate::look;
 use crate::model::DELETED;
+use crate::observe;
+use crate::perform::{Response, stream};
 use crate::plan::{Cut, Op};
-use crate::story::{Outcome, Story};
+use crate::scenario::{Outcome, Scenario};
 
-fn wrong(said: &Said) -> Outcome {
-    Err(format!("unexpected answer {said:?}"))
+fn unexpected(response: &Response) -> Outcome {
+    Err(format!("unexpected answer {response:?}"))
 }
 
-impl Story<'_> {
-    pub(crate) fn heard(&mut self, op: &Op, said: &Said) -> Outcome {
+impl Scenario<'_> {
+    pub(crate) fn check_response(&mut self, op: &Op, response: &Response) -> Outcome {
         let model = &mut self.model;
-        match (op, said) {
-            (_, Said::Wrong(what)) => return Err(what.clone()),
-            (Op::Create { session, kind }, Said::Incarnation(incarnation)) => {
+        match (op, response) {
+            (_, Response::Wrong(message)) => return Err(message.clone()),
+            (Op::Create { session, kind }, Response::Incarnation(incarnation)) => {
                 match model.sessions.get(session) {
                     Some(found) if found.incarnation == *incarnation && found.kind == *kind => {}
                     Some(found) => return Err(format!("{incarnation} instead of {found:?}")),
@@ -27,35 +27,35 @@ impl Story<'_> {
             }
             (
                 Op::Create { session, kind } | Op::Exec { session, kind, .. },
-                Said::Error(SessionError::Conflict { .. }),
+                Response::Error(SessionError::Conflict { .. }),
             ) => {
                 if model
                     .sessions
                     .get(session)
-                    .is_none_or(|it| it.kind == *kind)
+                    .is_none_or(|found| found.kind == *kind)
                 {
-                    return wrong(said);
+                    return unexpected(response);
                 }
             }
             (
                 Op::Exec {
                     session,
                     kind,
-                    code: wanted,
+                    code: expected,
                 },
-                Said::Exec { code, stdout },
+                Response::Exec { code, stdout },
             ) => {
-                if *code != Some(i32::from(*wanted)) || *stdout != format!("hello {wanted}\n") {
-                    return wrong(said);
+                if *code != Some(i32::from(*expected)) || *stdout != format!("hello {expected}\n") {
+                    return unexpected(response);
                 }
-                self.made_by_exec(*session, *kind)?;
+                self.check_exec_session(*session, *kind)?;
             }
-            (Op::Delete { session }, Said::Deleted) => {
+            (Op::Delete { session }, Response::Deleted) => {
                 // What is left of a box that went by itself may still be on its way out.
                 if !model.sessions.contains_key(session) && !model.ended_by_itself(*session) {
-                    return wrong(said);
+                    return unexpected(response);
                 }
-                model.gone(*session, Some(DELETED));
+                model.end_session(*session, Some(DELETED));
             }
             (
                 Op::Start { session, .. }
@@ -63,35 +63,35 @@ impl Story<'_> {
                 | Op::Read { session, .. }
                 | Op::Stop { session, .. }
                 | Op::Delete { session },
-                Said::Error(SessionError::NotFound { .. } | SessionError::Gone { .. }),
+                Response::Error(SessionError::NotFound { .. } | SessionError::Gone { .. }),
             ) if !model.sessions.contains_key(session) => {}
-            (Op::Stale { pick }, Said::Error(error @ SessionError::Gone { .. })) => {
+            (Op::Stale { pick }, Response::Error(error @ SessionError::Gone { .. })) => {
                 let past = &model.past[usize::from(*pick) % model.past.len()];
                 let text = error.to_string();
                 if past.why.is_some_and(|why| !text.contains(why)) {
                     return Err(format!("{past:?} is told as {text:?}"));
                 }
             }
-            (Op::Stale { .. }, Said::Nothing) if model.past.is_empty() => {}
-            (Op::Expire, Said::Nothing) => model.expire(),
-            _ => return self.heard_of_process(op, said),
+            (Op::Stale { .. }, Response::Nothing) if model.past.is_empty() => {}
+            (Op::Expire, Response::Nothing) => model.expire(),
+            _ => return self.check_process_response(op, response),
         }
         Ok(())
     }
 
-    fn heard_of_process(&mut self, op: &Op, said: &Said) -> Outcome {
+    fn check_process_response(&mut self, op: &Op, response: &Response) -> Outcome {
         let model = &mut self.model;
-        match (op, said) {
+        match (op, response) {
             (
                 Op::Start {
                     session,
                     process,
                     replace,
                 },
-                Said::Started(at),
+                Response::Started(at),
             ) => {
                 if !replace && model.is_running(*session, *process) {
-                    return wrong(said);
+                    return unexpected(response);
                 }
                 model.started(*session, *process, *at);
             }
@@ -101,7 +101,7 @@ impl Story<'_> {
                     process,
                     replace: false,
                 },
-                Said::Error(SessionError::ProcessConflict { .. }),
+                Response::Error(SessionError::ProcessConflict { .. }),
             ) if model.is_running(*session, *process) => {}
             (
                 Op::Send {
@@ -109,10 +109,10 @@ impl Story<'_> {
                     process,
                     bytes,
                 },
-                Said::Echoed,
+                Response::Echoed,
             ) => {
-                let told = model.told(*session, *process) + u64::from(*bytes);
-                model.told.insert((*session, *process), told);
+                let input_bytes = model.input_bytes(*session, *process) + u64::from(*bytes);
+                model.input_bytes.insert((*session, *process), input_bytes);
             }
             (
                 Op::Read {
@@ -120,15 +120,15 @@ impl Story<'_> {
                     process,
                     percent,
                 },
-                Said::Output(output),
+                Response::Output(output),
             ) => {
-                let told = model.told(*session, *process);
-                let from = told * u64::from(*percent) / 100;
-                let whole = stream(from, told);
+                let input_bytes = model.input_bytes(*session, *process);
+                let from = input_bytes * u64::from(*percent) / 100;
+                let whole = stream(from, input_bytes);
                 let is_running = model.is_running(*session, *process);
                 if !(whole.starts_with(output) && (output.len() == whole.len() || !is_running)) {
                     return Err(format!(
-                        "{} bytes of output from {from} to {told}",
+                        "{} bytes of output from {from} to {input_bytes}",
                         output.len()
                     ));
                 }
@@ -140,14 +140,14 @@ impl Story<'_> {
                 | Op::Read {
                     session, process, ..
                 },
-                Said::Error(
+                Response::Error(
                     SessionError::ProcessNotRunning { .. } | SessionError::ProcessReplaced { .. },
                 ),
             ) if model.process(*session, *process).is_some()
                 && !model.is_running(*session, *process) => {}
-            (Op::Stop { session, process }, Said::Stopped) => {
+            (Op::Stop { session, process }, Response::Stopped) => {
                 if model.process(*session, *process).is_none() {
-                    return wrong(said);
+                    return unexpected(response);
                 }
                 model.stopped(*session, *process);
             }
@@ -159,30 +159,30 @@ impl Story<'_> {
                     session, process, ..
                 }
                 | Op::Stop { session, process },
-                Said::Error(SessionError::ProcessNotFound { .. }),
+                Response::Error(SessionError::ProcessNotFound { .. }),
             ) if model.process(*session, *process).is_none() => {}
-            _ => return wrong(said),
+            _ => return unexpected(response),
         }
         Ok(())
     }
 
     /// The answer to a command does not tell the incarnation.
-    fn made_by_exec(&mut self, session: u8, kind: u8) -> Outcome {
+    fn check_exec_session(&mut self, session: u8, kind: u8) -> Outcome {
         match self.model.sessions.get(&session) {
             Some(found) if found.kind == kind => Ok(()),
             Some(found) => Err(format!("a command of kind {kind} ran in {found:?}")),
             None => {
-                let seen = if let Some(daemon) = &self.daemon {
-                    look::sessions(daemon)
+                let observed = if let Some(daemon) = &self.daemon {
+                    observe::sessions(daemon)
                 } else {
                     // Killed right after; the next one tells.
                     let daemon = Daemon::start(&self.host, self.directory, None);
                     let daemon = daemon.map_err(|Killed| "killed without a request")?;
-                    let seen = look::sessions(&daemon);
+                    let observed = observe::sessions(&daemon);
                     daemon.kill("dying", async {}, Cut::Turns(0));
-                    seen
+                    observed
                 };
-                let found = seen
+                let found = observed
                     .get(&session)
                     .ok_or("the session of a command is gone")?;
                 self.model.made(session, kind, found.incarnation)

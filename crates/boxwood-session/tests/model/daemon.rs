@@ -50,8 +50,8 @@ impl Frame {
             .build()
             .expect("a runtime");
         let (sender, dropped) = sync_channel(1);
-        let (bark, hang) = oneshot::channel();
-        runtime.spawn_blocking(move || watch(&dropped, bark));
+        let (hang_sender, hang) = oneshot::channel();
+        runtime.spawn_blocking(move || watch(&dropped, hang_sender));
         Self {
             runtime: Some(runtime),
             hang,
@@ -71,10 +71,10 @@ impl Frame {
     }
 }
 
-fn watch(dropped: &Receiver<()>, bark: oneshot::Sender<()>) {
+fn watch(dropped: &Receiver<()>, hang_sender: oneshot::Sender<()>) {
     if dropped.recv_timeout(HANG) == Err(RecvTimeoutError::Timeout) {
         // The runtime may be gone.
-        let _ = bark.send(());
+        let _ = hang_sender.send(());
     }
 }
 

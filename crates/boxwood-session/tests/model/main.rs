@@ -8,21 +8,21 @@
 //! the ledger has exactly the boxes that live; nothing else runs or is kept; incarnations grow and never
 //! come again; a stale handle is told why; a process's output is its input, no byte lost or doubled.
 
-mod act;
+mod check;
 mod daemon;
-mod hear;
-mod look;
 mod model;
+mod observe;
+mod perform;
 mod plan;
-mod story;
+mod scenario;
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
 fn config() -> ProptestConfig {
-    let place = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/regressions.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/regressions.txt");
     ProptestConfig {
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(place))),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(path))),
         ..ProptestConfig::default()
     }
 }
@@ -32,6 +32,6 @@ proptest! {
 
     #[test]
     fn sessions_are_what_the_model_says(steps in plan::steps()) {
-        story::run(&steps).map_err(TestCaseError::fail)?;
+        scenario::run(&steps).map_err(TestCaseError::fail)?;
     }
 }

@@ -42,8 +42,8 @@ pub(crate) struct Model {
     pub(crate) past: Vec<Past>,
     /// The highest incarnation that was reported.
     pub(crate) highest: u64,
-    /// How much each process was told, and so has said.
-    pub(crate) told: BTreeMap<(u8, u8), u64>,
+    /// Bytes of input that each process received and echoed.
+    pub(crate) input_bytes: BTreeMap<(u8, u8), u64>,
 }
 
 pub(crate) const DELETED: &str = "the test deletes it";
@@ -67,8 +67,11 @@ impl Model {
         self.sessions.get(&session)?.processes.get(&process)
     }
 
-    pub(crate) fn told(&self, session: u8, process: u8) -> u64 {
-        self.told.get(&(session, process)).copied().unwrap_or(0)
+    pub(crate) fn input_bytes(&self, session: u8, process: u8) -> u64 {
+        self.input_bytes
+            .get(&(session, process))
+            .copied()
+            .unwrap_or(0)
     }
 
     /// A session is there that was not.
@@ -91,14 +94,14 @@ impl Model {
         Ok(())
     }
 
-    pub(crate) fn gone(&mut self, session: u8, why: Option<&'static str>) {
+    pub(crate) fn end_session(&mut self, session: u8, why: Option<&'static str>) {
         if let Some(found) = self.sessions.remove(&session) {
             self.past.push(Past {
                 session,
                 incarnation: found.incarnation,
                 why,
             });
-            self.told.retain(|(of, _), _| *of != session);
+            self.input_bytes.retain(|(of, _), _| *of != session);
         }
     }
 
@@ -108,7 +111,7 @@ impl Model {
             found
                 .processes
                 .insert(process, Process { state, started_at });
-            self.told.remove(&(session, process));
+            self.input_bytes.remove(&(session, process));
         }
     }
 
@@ -122,7 +125,7 @@ impl Model {
     pub(crate) fn stopped(&mut self, session: u8, process: u8) {
         if let Some(found) = self.sessions.get_mut(&session) {
             found.processes.remove(&process);
-            self.told.remove(&(session, process));
+            self.input_bytes.remove(&(session, process));
         }
     }
 
@@ -131,37 +134,41 @@ impl Model {
             let mut processes = session.processes.values();
             !processes.any(|process| process.state == State::Running)
         };
-        let idle: Vec<_> = self.sessions.iter().filter(|(_, it)| idle(it)).collect();
+        let idle: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| idle(session))
+            .collect();
         let idle: Vec<_> = idle.into_iter().map(|(session, _)| *session).collect();
         for session in idle {
-            self.gone(session, Some(EXPIRED));
+            self.end_session(session, Some(EXPIRED));
         }
     }
 
     /// The daemon was killed during this step, and its progress is unknown. Whatever is there now
     /// must be there because of it, or have been there before.
-    pub(crate) fn settle(&mut self, during: &Op, seen: &Sessions) -> Result<(), String> {
+    pub(crate) fn settle(&mut self, during: &Op, observed: &Sessions) -> Result<(), String> {
         match during {
             Op::Expire => {
                 let sessions: Vec<_> = self.sessions.keys().copied().collect();
                 let mut after = self.clone();
                 after.expire();
                 for session in sessions {
-                    if !after.sessions.contains_key(&session) && !seen.contains_key(&session) {
-                        self.gone(session, None);
+                    if !after.sessions.contains_key(&session) && !observed.contains_key(&session) {
+                        self.end_session(session, None);
                     }
                 }
             }
             Op::Create { session, kind } | Op::Exec { session, kind, .. } => {
-                if let (None, Some(found)) = (self.sessions.get(session), seen.get(session)) {
+                if let (None, Some(found)) = (self.sessions.get(session), observed.get(session)) {
                     self.made(*session, *kind, found.incarnation)?;
                 }
             }
-            Op::Delete { session } => match seen.get(session) {
-                None => self.gone(*session, None),
+            Op::Delete { session } => match observed.get(session) {
+                None => self.end_session(*session, None),
                 Some(found) => {
                     let processes: Vec<_> = match self.sessions.get(session) {
-                        Some(was) => was.processes.keys().copied().collect(),
+                        Some(previous) => previous.processes.keys().copied().collect(),
                         None => Vec::new(),
                     };
                     for process in processes {
@@ -172,25 +179,25 @@ impl Model {
             Op::Start {
                 session, process, ..
             } => {
-                if let Some(found) = seen.get(session) {
+                if let Some(found) = observed.get(session) {
                     self.maybe_ended(*session, *process, found);
-                    let was = self.process(*session, *process);
-                    if let Some(now) = found.processes.get(process)
-                        && was.is_none_or(|was| was.started_at != now.started_at)
+                    let previous = self.process(*session, *process);
+                    if let Some(current) = found.processes.get(process)
+                        && previous.is_none_or(|previous| previous.started_at != current.started_at)
                         && self.sessions.contains_key(session)
                     {
-                        self.started(*session, *process, now.started_at);
+                        self.started(*session, *process, current.started_at);
                     }
                 }
             }
             Op::Stop { session, process } => {
-                if let Some(found) = seen.get(session) {
+                if let Some(found) = observed.get(session) {
                     self.maybe_ended(*session, *process, found);
                 }
             }
             Op::Dies { session } => {
-                if !seen.contains_key(session) {
-                    self.gone(*session, None);
+                if !observed.contains_key(session) {
+                    self.end_session(*session, None);
                 }
             }
             Op::Send { .. } | Op::Read { .. } | Op::Stale { .. } | Op::Ends { .. } => {}
@@ -202,13 +209,14 @@ impl Model {
     fn maybe_ended(&mut self, session: u8, process: u8, found: &Session) {
         match found.processes.get(&process) {
             None => self.stopped(session, process),
-            Some(now) => {
-                let was = self.sessions.get_mut(&session);
-                if let Some(was) = was.and_then(|was| was.processes.get_mut(&process))
-                    && was.started_at == now.started_at
-                    && was.state == State::Running
+            Some(current) => {
+                let previous = self.sessions.get_mut(&session);
+                if let Some(previous) =
+                    previous.and_then(|previous| previous.processes.get_mut(&process))
+                    && previous.started_at == current.started_at
+                    && previous.state == State::Running
                 {
-                    was.state = now.state.clone();
+                    previous.state = current.state.clone();
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What there is, and whether it is what there should be.
+//! Compares sessions, ledger and boxes with the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use boxwood_api::ProcessStatus;
 use boxwood_test_support::FakeHost;
 
-use crate::act::memory_mb;
 use crate::daemon::Daemon;
 use crate::model::{Model, Process, Session, Sessions, State};
+use crate::perform::memory_mb;
 
 /// What happens by itself has happened within this time.
 const SOON: Duration = Duration::from_secs(10);
@@ -19,7 +19,7 @@ fn number(name: &str) -> u8 {
 }
 
 pub(crate) fn sessions(daemon: &Daemon) -> Sessions {
-    let mut seen = BTreeMap::new();
+    let mut observed = BTreeMap::new();
     for info in daemon.sessions.list() {
         let kind = (0..=1).find(|kind| memory_mb(*kind) == info.memory_mb);
         let mut processes = BTreeMap::new();
@@ -42,9 +42,9 @@ pub(crate) fn sessions(daemon: &Daemon) -> Sessions {
             kind: kind.expect("one of the test's"),
             processes,
         };
-        seen.insert(number(info.session_id.as_str()), session);
+        observed.insert(number(info.session_id.as_str()), session);
     }
-    seen
+    observed
 }
 
 /// Ledger, host and daemon say the same as the model. Some of it takes a moment.
@@ -70,11 +70,11 @@ pub(crate) fn compare(
 }
 
 fn difference(daemon: &mut Daemon, host: &Arc<FakeHost>, model: &Model) -> Option<String> {
-    let seen = sessions(daemon);
-    if seen != model.sessions {
-        let there = "sessions are not what they should be";
+    let observed = sessions(daemon);
+    if observed != model.sessions {
+        let message = "sessions are not what they should be";
         return Some(format!(
-            "{there}\nseen:  {seen:#?}\nmodel: {:#?}",
+            "{message}\nseen:  {observed:#?}\nmodel: {:#?}",
             model.sessions
         ));
     }
@@ -83,8 +83,8 @@ fn difference(daemon: &mut Daemon, host: &Arc<FakeHost>, model: &Model) -> Optio
         .iter()
         .map(|found| (found.session().to_string(), found.handle()))
         .collect();
-    if boxes.len() != seen.len() {
-        return Some(format!("{} sessions have {boxes:#?}", seen.len()));
+    if boxes.len() != observed.len() {
+        return Some(format!("{} sessions have {boxes:#?}", observed.len()));
     }
     let ledger = daemon.ledger.clone();
     let rows = daemon.run("reading the ledger", async move { ledger.rows().await });
@@ -96,12 +96,12 @@ fn difference(daemon: &mut Daemon, host: &Arc<FakeHost>, model: &Model) -> Optio
         .iter()
         .map(|row| (row.session.to_string(), row.incarnation))
         .collect();
-    let living: BTreeMap<_, _> = seen
+    let expected: BTreeMap<_, _> = observed
         .iter()
         .map(|(session, found)| (format!("s{session}"), found.incarnation))
         .collect();
-    if written != living || rows.len() != living.len() {
-        return Some(format!("the ledger has {written:?}, and {living:?} live"));
+    if written != expected || rows.len() != expected.len() {
+        return Some(format!("the ledger has {written:?}, and {expected:?} live"));
     }
     let written: BTreeSet<_> = rows
         .into_iter()
@@ -119,18 +119,20 @@ fn difference(daemon: &mut Daemon, host: &Arc<FakeHost>, model: &Model) -> Optio
             "the ledger has {written:#?}, and there are {boxes:#?}"
         ));
     }
-    programs(host, &seen)
+    programs(host, &observed)
 }
 
 /// Nothing runs, and nothing is kept, but what the session knows.
-fn programs(host: &Arc<FakeHost>, seen: &Sessions) -> Option<String> {
+fn programs(host: &Arc<FakeHost>, observed: &Sessions) -> Option<String> {
     for found in host.boxes() {
         let session = number(found.session().as_str());
-        let known = seen.get(&session).map_or(0, |it| it.processes.len());
-        let there = found.programs();
-        if there != known {
+        let known = observed
+            .get(&session)
+            .map_or(0, |session| session.processes.len());
+        let running = found.programs();
+        if running != known {
             return Some(format!(
-                "session {session} knows {known} processes, and its box has {there}"
+                "session {session} knows {known} processes, and its box has {running}"
             ));
         }
     }

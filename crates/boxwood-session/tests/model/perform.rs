@@ -1,4 +1,4 @@
-//! Does to a daemon what the plan says, and hears what it answers.
+//! Performs the operations of a plan on a daemon and returns its responses.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::plan::Op;
 
 /// The answer of a request.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum Response {
     Incarnation(u64),
     Exec {
         code: Option<i32>,
@@ -45,7 +45,7 @@ pub(crate) fn memory_mb(kind: u8) -> u64 {
     256 + 64 * u64::from(kind)
 }
 
-pub(crate) fn asked(session: u8, kind: u8, cmd: &str) -> Admission {
+pub(crate) fn admitted(session: u8, kind: u8, cmd: &str) -> Admission {
     let change = |spec: &mut boxwood_api::SpecRequest| spec.memory_mb = Some(memory_mb(kind));
     admission(&format!("s{session}"), cmd, change).expect("policy allows it")
 }
@@ -75,8 +75,8 @@ fn known(model: &Model, op: &Op) -> (u64, bool, Option<Past>) {
         | Op::Read {
             session, process, ..
         } => {
-            let told = model.told(session, process);
-            (told, model.is_running(session, process), None)
+            let input_bytes = model.input_bytes(session, process);
+            (input_bytes, model.is_running(session, process), None)
         }
         Op::Stale { pick } => {
             let past = &model.past;
@@ -87,20 +87,20 @@ fn known(model: &Model, op: &Op) -> (u64, bool, Option<Past>) {
     }
 }
 
-/// A future that stands on its own feet, so that it can be killed with its daemon.
-pub(crate) fn act(
+/// The future is `'static`, so that it can be killed with its daemon.
+pub(crate) fn perform(
     sessions: Sessions,
     model: &Model,
     op: Op,
-) -> impl Future<Output = Said> + Send + 'static {
-    let (told, runs, past) = known(model, &op);
+) -> impl Future<Output = Response> + Send + 'static {
+    let (input_bytes, is_running, past) = known(model, &op);
     async move {
         match op {
             Op::Create { session, kind } => {
-                let spec = asked(session, kind, "true").spec;
+                let spec = admitted(session, kind, "true").spec;
                 match sessions.get_or_create(spec).await {
-                    Ok(info) => Said::Incarnation(info.incarnation),
-                    Err(error) => Said::Error(error),
+                    Ok(info) => Response::Incarnation(info.incarnation),
+                    Err(error) => Response::Error(error),
                 }
             }
             Op::Exec {
@@ -109,12 +109,12 @@ pub(crate) fn act(
                 code,
             } => {
                 let cmd = format!("@ say hello {code}; exit {code}");
-                match sessions.exec(asked(session, kind, &cmd)).await {
-                    Ok(result) => Said::Exec {
+                match sessions.exec(admitted(session, kind, &cmd)).await {
+                    Ok(result) => Response::Exec {
                         code: result.exit_code,
                         stdout: result.stdout,
                     },
-                    Err(error) => Said::Error(error),
+                    Err(error) => Response::Error(error),
                 }
             }
             Op::Start {
@@ -130,8 +130,8 @@ pub(crate) fn act(
                 let id = id(session);
                 let starting = sessions.start_process(&id, process(name), replace);
                 match starting.await {
-                    Ok(info) => Said::Started(info.started_at),
-                    Err(error) => Said::Error(error),
+                    Ok(info) => Response::Started(info.started_at),
+                    Err(error) => Response::Error(error),
                 }
             }
             Op::Send {
@@ -140,87 +140,88 @@ pub(crate) fn act(
                 bytes,
             } => {
                 let name = (id(session), process_id(process));
-                let sent = if runs {
-                    echo(&sessions, &name, told, bytes).await
+                let sent = if is_running {
+                    echo(&sessions, &name, input_bytes, bytes).await
                 } else {
-                    refused(&sessions, &name, told, bytes).await
+                    refused(&sessions, &name, input_bytes, bytes).await
                 };
-                sent.unwrap_or_else(Said::Error)
+                sent.unwrap_or_else(Response::Error)
             }
             Op::Read {
                 session,
                 process,
                 percent,
             } => {
-                let from = told * u64::from(percent) / 100;
-                match read(&sessions, session, process, from, told).await {
-                    Ok(output) => Said::Output(output),
-                    Err(error) => Said::Error(error),
+                let from = input_bytes * u64::from(percent) / 100;
+                match read(&sessions, session, process, from, input_bytes).await {
+                    Ok(output) => Response::Output(output),
+                    Err(error) => Response::Error(error),
                 }
             }
             Op::Stop { session, process } => {
                 let (id, process) = (id(session), process_id(process));
                 let stopping = sessions.stop_process(&id, &process);
                 match stopping.await {
-                    Ok(_) => Said::Stopped,
-                    Err(error) => Said::Error(error),
+                    Ok(_) => Response::Stopped,
+                    Err(error) => Response::Error(error),
                 }
             }
             Op::Delete { session } => match sessions.delete(&id(session), DELETED).await {
-                Ok(()) => Said::Deleted,
-                Err(error) => Said::Error(error),
+                Ok(()) => Response::Deleted,
+                Err(error) => Response::Error(error),
             },
-            Op::Stale { .. } => past.map_or(Said::Nothing, |past| stale(&sessions, &past)),
+            Op::Stale { .. } => past.map_or(Response::Nothing, |past| stale(&sessions, &past)),
             Op::Expire => {
                 for _ in 0..3 {
                     tokio::time::advance(TTL).await;
                     tokio::task::yield_now().await;
                 }
-                Said::Nothing
+                Response::Nothing
             }
-            Op::Ends { .. } | Op::Dies { .. } => Said::Nothing,
+            Op::Ends { .. } | Op::Dies { .. } => Response::Nothing,
         }
     }
 }
 
-fn stale(sessions: &Sessions, past: &Past) -> Said {
+fn stale(sessions: &Sessions, past: &Past) -> Response {
     let handle = sessions.expecting(Some(past.incarnation));
     match handle.detail(&id(past.session)) {
-        Ok(_) => Said::Known,
-        Err(error) => Said::Error(error),
+        Ok(_) => Response::Known,
+        Err(error) => Response::Error(error),
     }
 }
 
 async fn echo(
     sessions: &Sessions,
     (session, process): &(SessionId, ProcessId),
-    told: u64,
+    input_bytes: u64,
     bytes: u16,
-) -> Result<Said, SessionError> {
-    let since = Since::Offset(told);
+) -> Result<Response, SessionError> {
+    let since = Since::Offset(input_bytes);
     let found = sessions.check_attachable_at(session, process, since)?;
     let attachment = found.attach_at(since).await?;
     let (accepted, offset) = (attachment.stdin_accepted(), attachment.stdout_offset());
-    if accepted != told || offset != told {
-        let wrong = format!("it was told {told} bytes; {accepted} are in, and {offset} out");
-        return Ok(Said::Wrong(wrong));
+    if accepted != input_bytes || offset != input_bytes {
+        let message =
+            format!("it was told {input_bytes} bytes; {accepted} are in, and {offset} out");
+        return Ok(Response::Wrong(message));
     }
-    let until = told + u64::from(bytes);
-    let input = stream(told, until);
+    let until = input_bytes + u64::from(bytes);
+    let input = stream(input_bytes, until);
     let accepted = attachment.accept(&input).await?;
     if accepted != until {
-        let wrong = format!("of {until} bytes {accepted} were accepted");
-        return Ok(Said::Wrong(wrong));
+        let message = format!("of {until} bytes {accepted} were accepted");
+        return Ok(Response::Wrong(message));
     }
     let mut output = Vec::new();
     while output.len() < input.len() {
         let Some((at, more)) = attachment.next_bytes(4096).await else {
-            let wrong = format!("its output ends after {} bytes, and it runs", output.len());
-            return Ok(Said::Wrong(wrong));
+            let message = format!("its output ends after {} bytes, and it runs", output.len());
+            return Ok(Response::Wrong(message));
         };
-        if at != told + output.len() as u64 {
-            let wrong = format!("{at} comes after {told} and {}", output.len());
-            return Ok(Said::Wrong(wrong));
+        if at != input_bytes + output.len() as u64 {
+            let message = format!("{at} comes after {input_bytes} and {}", output.len());
+            return Ok(Response::Wrong(message));
         }
         output.extend_from_slice(&more);
     }
@@ -229,30 +230,30 @@ async fn echo(
             .iter()
             .zip(&input)
             .take_while(|(one, other)| one == other);
-        let wrong = format!(
-            "told {bytes} bytes after {told}, it says {}, and the first {} are right",
+        let message = format!(
+            "told {bytes} bytes after {input_bytes}, it says {}, and the first {} are right",
             output.len(),
             same.count()
         );
-        return Ok(Said::Wrong(wrong));
+        return Ok(Response::Wrong(message));
     }
-    Ok(Said::Echoed)
+    Ok(Response::Echoed)
 }
 
 /// A client of an ended process may read, and no input is accepted that the process would not read.
 async fn refused(
     sessions: &Sessions,
     (session, process): &(SessionId, ProcessId),
-    told: u64,
+    input_bytes: u64,
     bytes: u16,
-) -> Result<Said, SessionError> {
-    let since = Since::Offset(told);
+) -> Result<Response, SessionError> {
+    let since = Since::Offset(input_bytes);
     let found = sessions.check_attachable_at(session, process, since)?;
     let attachment = found.attach_at(since).await?;
-    let input = stream(told, told + u64::from(bytes));
+    let input = stream(input_bytes, input_bytes + u64::from(bytes));
     let accepted = attachment.accept(&input).await?;
-    let wrong = format!("{accepted} bytes were accepted for a process that has ended");
-    Ok(Said::Wrong(wrong))
+    let message = format!("{accepted} bytes were accepted for a process that has ended");
+    Ok(Response::Wrong(message))
 }
 
 /// All it has said from somewhere on. Ends early only when the process has.

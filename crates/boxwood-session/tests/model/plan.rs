@@ -91,7 +91,7 @@ pub(crate) enum Step {
         during: Option<Op>,
         cut: Cut,
         meanwhile: Vec<Meanwhile>,
-        again: Option<Cut>,
+        second_cut: Option<Cut>,
     },
     /// A command is running when the daemon is killed.
     KilledWithExec {
@@ -179,7 +179,7 @@ fn step() -> impl Strategy<Value = Step> {
             vec(meanwhile(), 0..3),
             prop::option::weighted(0.3, cut_of_adoption()),
         )
-            .prop_map(|(during, cut, meanwhile, again)| Step::Killed { during, cut, meanwhile, again }),
+            .prop_map(|(during, cut, meanwhile, second_cut)| Step::Killed { during, cut, meanwhile, second_cut }),
         1 => (0..SESSIONS, 0..80_u8, 0..100_u8, any::<bool>())
             .prop_map(|(session, cut, code, early)| Step::KilledWithExec { session, cut, code, early }),
         1 => Just(Step::HandedOver),

@@ -9,15 +9,15 @@ use boxwood_api::ExecState;
 use boxwood_session::{SessionError, ShutdownBoxes, Since};
 use boxwood_test_support::FakeHost;
 
-use crate::act::{act, asked, end_process, id, kill_box, process_id};
 use crate::daemon::{Daemon, Killed, ledger_path};
-use crate::look;
 use crate::model::{DIED, Model, State};
+use crate::observe;
+use crate::perform::{admitted, end_process, id, kill_box, perform, process_id};
 use crate::plan::{Cut, Meanwhile, Op, PROCESSES, Step};
 
 pub(crate) type Outcome = Result<(), String>;
 
-pub(crate) struct Story<'a> {
+pub(crate) struct Scenario<'a> {
     pub(crate) host: Arc<FakeHost>,
     pub(crate) directory: &'a Path,
     /// `None` between two daemons.
@@ -30,27 +30,27 @@ pub(crate) fn run(steps: &[Step]) -> Outcome {
     let directory = tempfile::tempdir_in("/dev/shm").map_err(|error| error.to_string())?;
     // The first runtime of a process opens what the others share.
     Daemon::warm_up();
-    let before = look::descriptors();
+    let before = observe::descriptors();
     {
         let host = FakeHost::new();
-        let mut story = Story {
+        let mut scenario = Scenario {
             daemon: Daemon::start(&host, directory.path(), None).ok(),
             host,
             directory: directory.path(),
             model: Model::default(),
         };
         for (number, step) in steps.iter().enumerate() {
-            let done = story.step(step).and_then(|()| story.compare());
-            done.map_err(|error| format!("step {number} ({step:?}): {error}"))?;
+            let outcome = scenario.step(step).and_then(|()| scenario.compare());
+            outcome.map_err(|error| format!("step {number} ({step:?}): {error}"))?;
         }
-        story.finish()?;
+        scenario.finish()?;
     }
     let until = Instant::now() + Duration::from_secs(5);
-    while look::descriptors() > before {
+    while observe::descriptors() > before {
         if Instant::now() > until {
             return Err(format!(
                 "{} descriptors, before {before}",
-                look::descriptors()
+                observe::descriptors()
             ));
         }
         std::thread::sleep(Duration::from_micros(200));
@@ -58,32 +58,32 @@ pub(crate) fn run(steps: &[Step]) -> Outcome {
     Ok(())
 }
 
-impl Story<'_> {
+impl Scenario<'_> {
     fn daemon(&mut self) -> Result<&mut Daemon, String> {
         self.daemon.as_mut().ok_or_else(|| "no daemon".to_owned())
     }
 
     fn compare(&mut self) -> Outcome {
         let daemon = self.daemon.as_mut().ok_or("no daemon")?;
-        look::compare(daemon, &self.host, &self.model)
+        observe::compare(daemon, &self.host, &self.model)
     }
 
     fn step(&mut self, step: &Step) -> Outcome {
         match step {
             Step::Calm(op) => {
-                if self.happens(op) {
+                if self.apply_if_event(op) {
                     return Ok(());
                 }
-                let acting = act(self.daemon()?.sessions.clone(), &self.model, op.clone());
-                let said = self.daemon()?.run("acting", acting);
-                self.heard(op, &said)
+                let acting = perform(self.daemon()?.sessions.clone(), &self.model, op.clone());
+                let response = self.daemon()?.run("acting", acting);
+                self.check_response(op, &response)
             }
             Step::Killed {
                 during,
                 cut,
                 meanwhile,
-                again,
-            } => self.killed(during.as_ref(), *cut, meanwhile, *again),
+                second_cut,
+            } => self.killed(during.as_ref(), *cut, meanwhile, *second_cut),
             Step::KilledWithExec {
                 session,
                 cut,
@@ -101,7 +101,7 @@ impl Story<'_> {
     }
 
     /// Runs the step if it is not a request to the daemon. Returns true then.
-    fn happens(&mut self, op: &Op) -> bool {
+    fn apply_if_event(&mut self, op: &Op) -> bool {
         match op {
             Op::Ends {
                 session,
@@ -115,7 +115,7 @@ impl Story<'_> {
             }
             Op::Dies { session } => {
                 if kill_box(&self.host, *session) {
-                    self.model.gone(*session, Some(DIED));
+                    self.model.end_session(*session, Some(DIED));
                 }
                 true
             }
@@ -128,21 +128,21 @@ impl Story<'_> {
         during: Option<&Op>,
         cut: Cut,
         meanwhile: &[Meanwhile],
-        again: Option<Cut>,
+        second_cut: Option<Cut>,
     ) -> Outcome {
         let daemon = self.daemon.take().ok_or("no daemon")?;
-        let mut unheard = None;
+        let mut unanswered = None;
         match during {
-            Some(op) if self.happens(op) => {
+            Some(op) if self.apply_if_event(op) => {
                 daemon.kill("dying", async {}, cut);
             }
             Some(op) => {
-                let acting = act(daemon.sessions.clone(), &self.model, op.clone());
+                let acting = perform(daemon.sessions.clone(), &self.model, op.clone());
                 match daemon.kill("acting", acting, cut) {
                     // The clock is not told that all sessions are gone.
-                    Some(_) if matches!(op, Op::Expire) => unheard = Some(op),
-                    Some(said) => self.heard(op, &said)?,
-                    None => unheard = Some(op),
+                    Some(_) if matches!(op, Op::Expire) => unanswered = Some(op),
+                    Some(response) => self.check_response(op, &response)?,
+                    None => unanswered = Some(op),
                 }
             }
             None => {
@@ -172,7 +172,7 @@ impl Story<'_> {
                 Meanwhile::LedgerDamaged => self.damage_ledger(),
             }
         }
-        if let Some(cut) = again {
+        if let Some(cut) = second_cut {
             let started = Daemon::start(&self.host, self.directory, Some(cut));
             if let Ok(daemon) = started {
                 daemon.kill("dying", async {}, Cut::Turns(0));
@@ -181,11 +181,11 @@ impl Story<'_> {
             self.host.mend();
         }
         for session in &died {
-            self.model.gone(*session, None);
+            self.model.end_session(*session, None);
         }
-        self.next_daemon(unheard)?;
-        let seen = look::sessions(self.daemon()?);
-        if let Some(session) = died.iter().find(|session| seen.contains_key(*session)) {
+        self.next_daemon(unanswered)?;
+        let observed = observe::sessions(self.daemon()?);
+        if let Some(session) = died.iter().find(|session| observed.contains_key(*session)) {
             return Err(format!("session {session} is there, and its box had died"));
         }
         for (session, process, code) in ended {
@@ -196,13 +196,13 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn next_daemon(&mut self, unheard: Option<&Op>) -> Outcome {
+    fn next_daemon(&mut self, unanswered: Option<&Op>) -> Outcome {
         let daemon = Daemon::start(&self.host, self.directory, None);
         self.daemon = Some(daemon.map_err(|Killed| "killed without a request")?);
-        if let Some(op) = unheard {
-            let seen = look::sessions(self.daemon()?);
-            self.model.settle(op, &seen)?;
-            self.end_what_was_told_to(op)?;
+        if let Some(op) = unanswered {
+            let observed = observe::sessions(self.daemon()?);
+            self.model.settle(op, &observed)?;
+            self.end_stopped_processes(op)?;
             if let Op::Send {
                 session,
                 process,
@@ -217,7 +217,7 @@ impl Story<'_> {
 
     /// A process whose input was closed, and that was not signalled any more, ends in its own time. Here
     /// it ends now, so that the model knows.
-    fn end_what_was_told_to(&mut self, op: &Op) -> Outcome {
+    fn end_stopped_processes(&mut self, op: &Op) -> Outcome {
         let (session, only) = match op {
             Op::Stop { session, process }
             | Op::Start {
@@ -228,7 +228,7 @@ impl Story<'_> {
             Op::Delete { session } => (*session, None),
             _ => return Ok(()),
         };
-        for process in (0..PROCESSES).filter(|it| only.is_none_or(|only| only == *it)) {
+        for process in (0..PROCESSES).filter(|process| only.is_none_or(|only| only == *process)) {
             let until = Instant::now() + Duration::from_secs(5);
             while self.model.is_running(session, process) {
                 // It may have ended by itself.
@@ -237,9 +237,11 @@ impl Story<'_> {
                     tokio::task::yield_now().await;
                     std::thread::sleep(Duration::from_micros(200));
                 });
-                let seen = look::sessions(self.daemon()?);
-                let found = seen.get(&session).and_then(|it| it.processes.get(&process));
-                if let Some(State::Ended(Some(code))) = found.map(|it| &it.state) {
+                let observed = observe::sessions(self.daemon()?);
+                let found = observed
+                    .get(&session)
+                    .and_then(|found| found.processes.get(&process));
+                if let Some(State::Ended(Some(code))) = found.map(|found| &found.state) {
                     self.model.ended(session, process, *code);
                 }
                 if Instant::now() > until {
@@ -255,7 +257,7 @@ impl Story<'_> {
         if !self.model.is_running(session, process) {
             return Ok(());
         }
-        let told = self.model.told(session, process);
+        let input_bytes = self.model.input_bytes(session, process);
         let sessions = self.daemon()?.sessions.clone();
         let asking = async move {
             let (id, process) = (id(session), process_id(process));
@@ -270,20 +272,24 @@ impl Story<'_> {
             Err(SessionError::ProcessNotRunning { .. }) => return Ok(()),
             Err(error) => return Err(format!("a running process is not attachable: {error}")),
         };
-        if accepted < told || accepted > told + u64::from(bytes) {
+        if accepted < input_bytes || accepted > input_bytes + u64::from(bytes) {
             return Err(format!(
-                "{accepted} bytes of input, after {told} and {bytes}"
+                "{accepted} bytes of input, after {input_bytes} and {bytes}"
             ));
         }
-        self.model.told.insert((session, process), accepted);
+        self.model.input_bytes.insert((session, process), accepted);
         Ok(())
     }
 
     fn killed_with_exec(&mut self, session: u8, cut: u8, code: u8, early: bool) -> Outcome {
         let daemon = self.daemon.take().ok_or("no daemon")?;
-        let kind = self.model.sessions.get(&session).map_or(0, |it| it.kind);
+        let kind = self
+            .model
+            .sessions
+            .get(&session)
+            .map_or(0, |found| found.kind);
         let sessions = daemon.sessions.clone();
-        let admission = asked(session, kind, "@ name x; say hello; stay");
+        let admission = admitted(session, kind, "@ name x; say hello; stay");
         let running = async move { sessions.exec(admission).await };
         if let Some(ended) = daemon.kill("executing", running, Cut::Turns(cut)) {
             return Err(format!("a command that stays has ended: {ended:?}"));
@@ -307,10 +313,10 @@ impl Story<'_> {
                 Ok(())
             };
         }
-        self.exec_is_told(session, code, ran)
+        self.check_exec(session, code, ran)
     }
 
-    fn exec_is_told(&mut self, session: u8, code: u8, ran: bool) -> Outcome {
+    fn check_exec(&mut self, session: u8, code: u8, ran: bool) -> Outcome {
         let until = Instant::now() + Duration::from_secs(5);
         loop {
             let sessions = self.daemon()?.sessions.clone();
@@ -385,7 +391,7 @@ impl Story<'_> {
             }
         });
         self.model.sessions.clear();
-        look::compare(&mut daemon, &self.host, &self.model)?;
+        observe::compare(&mut daemon, &self.host, &self.model)?;
         daemon.end(ShutdownBoxes::Stop);
         Ok(())
     }
