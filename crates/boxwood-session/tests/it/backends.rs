@@ -12,7 +12,7 @@ use boxwood_test_support::FakeBackend;
 
 use super::{eventually, id, in_time, request, request_with};
 
-struct Roof {
+struct TestBackends {
     one: Arc<FakeBackend>,
     two: Arc<FakeBackend>,
     far: Arc<FakeBackend>,
@@ -20,7 +20,7 @@ struct Roof {
 }
 
 /// Two that are here, one that could not be launched, one that is far away.
-fn roof(choice: &str) -> Roof {
+fn daemon(choice: &str) -> TestBackends {
     let [one, two, far] = ["one", "two", "far"].map(FakeBackend::named);
     let candidates = [
         Candidate::living(one.clone()),
@@ -29,7 +29,7 @@ fn roof(choice: &str) -> Roof {
         Candidate::living(far.clone()).elsewhere(),
     ];
     let backends = Backends::new(candidates, Choice::new(choice));
-    Roof {
+    TestBackends {
         sessions: Sessions::new(backends, Settings::default()),
         one,
         two,
@@ -42,13 +42,17 @@ fn on(backend: &str) -> impl FnOnce(&mut SpecRequest) {
     move |request| request.backend = Some(backend)
 }
 
-impl Roof {
-    async fn backend_of(&self, session: &str, wish: Option<&str>) -> Result<String, SessionError> {
-        let asked = match wish {
+impl TestBackends {
+    async fn backend_of(
+        &self,
+        session: &str,
+        requested: Option<&str>,
+    ) -> Result<String, SessionError> {
+        let admission = match requested {
             Some(backend) => request_with(session, "true", on(backend)),
             None => request(session, "true"),
         };
-        let info = in_time(self.sessions.get_or_create(asked.spec)).await?;
+        let info = in_time(self.sessions.get_or_create(admission.spec)).await?;
         Ok(info.backend_name)
     }
 
@@ -65,69 +69,81 @@ impl Roof {
 
 #[tokio::test]
 async fn auto_uses_the_first_available_backend() {
-    let roof = roof("auto");
-    assert_eq!(roof.backend_of("a", None).await.expect("made"), "one");
-    roof.one.break_down("it stopped", "start it");
-    assert_eq!(roof.backend_of("b", None).await.expect("made"), "two");
+    let daemon = daemon("auto");
+    assert_eq!(daemon.backend_of("a", None).await.expect("made"), "one");
+    daemon.one.break_down("it stopped", "start it");
+    assert_eq!(daemon.backend_of("b", None).await.expect("made"), "two");
     // Boxes that live stay where they are.
-    assert_eq!(roof.backend_of("a", None).await.expect("there"), "one");
-    roof.two.break_down("it stopped too", "start it");
-    assert_eq!(roof.backend_of("c", None).await.expect("made"), "far");
+    assert_eq!(daemon.backend_of("a", None).await.expect("there"), "one");
+    daemon.two.break_down("it stopped too", "start it");
+    assert_eq!(daemon.backend_of("c", None).await.expect("made"), "far");
 }
 
 #[tokio::test]
 async fn local_never_uses_a_remote_backend() {
-    let roof = roof("local");
-    roof.one.break_down("no one", "mend it");
-    assert_eq!(roof.backend_of("a", None).await.expect("made"), "two");
-    roof.two.break_down("no two", "mend it");
-    let error = roof.backend_of("b", None).await.expect_err("none is left");
+    let daemon = daemon("local");
+    daemon.one.break_down("no one", "mend it");
+    assert_eq!(daemon.backend_of("a", None).await.expect("made"), "two");
+    daemon.two.break_down("no two", "mend it");
+    let error = daemon
+        .backend_of("b", None)
+        .await
+        .expect_err("none is left");
     assert_eq!(error.code(), ErrorCode::BackendUnavailable);
     assert_eq!(
         error.to_string(),
         "no backend is available (one: no one; lost: its program is missing; two: no two)"
     );
     assert!(error.hint().expect("a way out").contains("boxwood doctor"));
-    assert_eq!(roof.far.starts(), 0);
+    assert_eq!(daemon.far.starts(), 0);
     // It can be requested by name.
     assert_eq!(
-        roof.backend_of("b", Some("far")).await.expect("made"),
+        daemon.backend_of("b", Some("far")).await.expect("made"),
         "far"
     );
 }
 
 #[tokio::test]
 async fn a_named_backend_never_falls_back() {
-    let roof = roof("auto");
-    roof.two.break_down("no engine", "start the engine");
-    let error = roof.backend_of("a", Some("two")).await.expect_err("named");
+    let daemon = daemon("auto");
+    daemon.two.break_down("no engine", "start the engine");
+    let error = daemon
+        .backend_of("a", Some("two"))
+        .await
+        .expect_err("named");
     assert_eq!(error.code(), ErrorCode::BackendUnavailable);
     assert_eq!(error.to_string(), "no engine");
     assert_eq!(error.hint().as_deref(), Some("start the engine"));
     // The second one hears it from what was seen, and no box is tried.
-    let tried = roof.two.starts();
-    let error = roof.backend_of("a", Some("two")).await.expect_err("named");
+    let tried = daemon.two.starts();
+    let error = daemon
+        .backend_of("a", Some("two"))
+        .await
+        .expect_err("named");
     assert_eq!(error.to_string(), "backend `two` is unavailable: no engine");
     assert_eq!(error.hint().as_deref(), Some("start the engine"));
-    assert_eq!(roof.two.starts(), tried);
+    assert_eq!(daemon.two.starts(), tried);
 
-    let error = roof.backend_of("a", Some("lost")).await.expect_err("named");
+    let error = daemon
+        .backend_of("a", Some("lost"))
+        .await
+        .expect_err("named");
     assert_eq!(error.code(), ErrorCode::BackendUnavailable);
     assert_eq!(
         error.to_string(),
         "backend `lost` is unavailable: its program is missing"
     );
     assert_eq!(error.hint().as_deref(), Some("install `lost`"));
-    assert_eq!(roof.one.starts(), 0);
-    assert!(roof.sessions.list().is_empty());
+    assert_eq!(daemon.one.starts(), 0);
+    assert!(daemon.sessions.list().is_empty());
 }
 
 #[tokio::test]
 async fn an_unknown_backend_is_an_error_that_lists_the_known_ones() {
-    let roof = roof("auto");
-    roof.backend_of("living", None).await.expect("made");
+    let daemon = daemon("auto");
+    daemon.backend_of("living", None).await.expect("made");
     for session in ["new", "living"] {
-        let error = roof
+        let error = daemon
             .backend_of(session, Some("none"))
             .await
             .expect_err("unknown");
@@ -141,12 +157,12 @@ async fn an_unknown_backend_is_an_error_that_lists_the_known_ones() {
 
 #[tokio::test]
 async fn a_session_on_another_backend_is_a_conflict() {
-    let roof = roof("auto");
-    roof.backend_of("s", None).await.expect("made");
+    let daemon = daemon("auto");
+    daemon.backend_of("s", None).await.expect("made");
     for fitting in [Some("one"), Some("auto"), Some("local"), Some(" "), None] {
-        assert_eq!(roof.backend_of("s", fitting).await.expect("fits"), "one");
+        assert_eq!(daemon.backend_of("s", fitting).await.expect("fits"), "one");
     }
-    let error = roof
+    let error = daemon
         .backend_of("s", Some("two"))
         .await
         .expect_err("another");
@@ -158,50 +174,50 @@ async fn a_session_on_another_backend_is_a_conflict() {
 
 #[tokio::test]
 async fn the_daemons_choice_is_used_for_requests_without_one() {
-    let roof = roof("two");
-    assert_eq!(roof.backend_of("a", None).await.expect("made"), "two");
+    let daemon = daemon("two");
+    assert_eq!(daemon.backend_of("a", None).await.expect("made"), "two");
     assert_eq!(
-        roof.backend_of("b", Some("one")).await.expect("made"),
+        daemon.backend_of("b", Some("one")).await.expect("made"),
         "one"
     );
     assert_eq!(
-        roof.backend_of("c", Some("auto")).await.expect("made"),
+        daemon.backend_of("c", Some("auto")).await.expect("made"),
         "one"
     );
-    roof.two.break_down("no engine", "start the engine");
-    roof.backend_of("d", None).await.expect_err("no fallback");
+    daemon.two.break_down("no engine", "start the engine");
+    daemon.backend_of("d", None).await.expect_err("no fallback");
 }
 
 #[tokio::test]
 async fn backends_behind_an_available_one_are_not_probed() {
-    let roof = roof("auto");
-    assert!(in_time(roof.sessions.backends().first_look()).await);
+    let daemon = daemon("auto");
+    assert!(in_time(daemon.sessions.backends().first_look()).await);
     for session in ["a", "b"] {
-        roof.backend_of(session, None).await.expect("made");
-        assert!(roof.sessions.status().backend.available);
+        daemon.backend_of(session, None).await.expect("made");
+        assert!(daemon.sessions.status().backend.available);
     }
-    assert_eq!(roof.one.probes(), 1);
-    assert_eq!((roof.two.probes(), roof.two.starts()), (0, 0));
-    assert_eq!((roof.far.probes(), roof.far.starts()), (0, 0));
+    assert_eq!(daemon.one.probes(), 1);
+    assert_eq!((daemon.two.probes(), daemon.two.starts()), (0, 0));
+    assert_eq!((daemon.far.probes(), daemon.far.starts()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn probes_are_shared_cached_and_renewed() {
-    let roof = roof("one");
-    roof.one.delay_probes(Duration::from_secs(1));
-    let looks = (0..10).map(|_| roof.sessions.backends().survey());
+    let daemon = daemon("one");
+    daemon.one.delay_probes(Duration::from_secs(1));
+    let looks = (0..10).map(|_| daemon.sessions.backends().survey());
     futures_util::future::join_all(looks).await;
-    assert_eq!(roof.one.probes(), 1, "many askers, one look");
+    assert_eq!(daemon.one.probes(), 1, "many askers, one look");
 
     tokio::time::advance(Duration::from_secs(59)).await;
-    assert!(roof.sessions.status().backend.available);
+    assert!(daemon.sessions.status().backend.available);
     settle().await;
-    assert_eq!(roof.one.probes(), 1, "a good answer serves a minute");
+    assert_eq!(daemon.one.probes(), 1, "a good answer serves a minute");
 
     tokio::time::advance(Duration::from_secs(2)).await;
-    roof.one.break_down("it stopped", "start it");
+    daemon.one.break_down("it stopped", "start it");
     for _ in 0..5 {
-        let status = roof.sessions.status();
+        let status = daemon.sessions.status();
         assert!(
             status.backend.available,
             "it does not wait for the new look"
@@ -209,18 +225,18 @@ async fn probes_are_shared_cached_and_renewed() {
         tokio::task::yield_now().await;
     }
     settle().await;
-    assert_eq!(roof.one.probes(), 2);
-    assert!(!roof.sessions.status().backend.available);
+    assert_eq!(daemon.one.probes(), 2);
+    assert!(!daemon.sessions.status().backend.available);
 
-    roof.one.mend();
+    daemon.one.mend();
     tokio::time::advance(Duration::from_secs(3)).await;
-    roof.sessions.status();
+    daemon.sessions.status();
     settle().await;
-    assert_eq!(roof.one.probes(), 2, "a bad one for five seconds");
+    assert_eq!(daemon.one.probes(), 2, "a bad one for five seconds");
     tokio::time::advance(Duration::from_secs(3)).await;
-    roof.sessions.status();
+    daemon.sessions.status();
     settle().await;
-    assert!(roof.sessions.status().backend.available);
+    assert!(daemon.sessions.status().backend.available);
 }
 
 /// Time enough for a look, on a clock that stands still otherwise.
@@ -230,24 +246,30 @@ async fn settle() {
 
 #[tokio::test]
 async fn a_failed_start_marks_a_backend_as_unavailable_until_a_probe_succeeds() {
-    let roof = roof("auto");
-    assert!(in_time(roof.sessions.backends().first_look()).await);
-    roof.break_all();
-    let error = roof.backend_of("a", None).await.expect_err("all are down");
+    let daemon = daemon("auto");
+    assert!(in_time(daemon.sessions.backends().first_look()).await);
+    daemon.break_all();
+    let error = daemon
+        .backend_of("a", None)
+        .await
+        .expect_err("all are down");
     assert_eq!(error.code(), ErrorCode::BackendUnavailable);
-    let status = roof.sessions.status();
+    let status = daemon.sessions.status();
     assert!(!status.backend.available);
     assert_eq!(status.backend.name.as_deref(), Some("one"));
-    roof.far.mend();
+    daemon.far.mend();
     assert_eq!(
-        roof.backend_of("a", None).await.expect("far is back"),
+        daemon.backend_of("a", None).await.expect("far is back"),
         "far"
     );
-    assert_eq!(roof.sessions.status().backend.name.as_deref(), Some("far"));
+    assert_eq!(
+        daemon.sessions.status().backend.name.as_deref(),
+        Some("far")
+    );
     // The preferred one is probed in the background.
-    roof.one.mend();
+    daemon.one.mend();
     eventually("the first is back", || {
-        roof.sessions.status().backend.name.as_deref() == Some("one")
+        daemon.sessions.status().backend.name.as_deref() == Some("one")
     })
     .await;
 }
@@ -255,20 +277,20 @@ async fn a_failed_start_marks_a_backend_as_unavailable_until_a_probe_succeeds() 
 #[tokio::test]
 async fn an_engine_that_hangs_is_not_available() {
     tokio::time::pause();
-    let roof = roof("one");
-    roof.one.delay_probes(Duration::from_hours(1));
-    assert!(!roof.sessions.backends().first_look().await);
-    let survey = roof.sessions.backends().survey().await;
+    let daemon = daemon("one");
+    daemon.one.delay_probes(Duration::from_hours(1));
+    assert!(!daemon.sessions.backends().first_look().await);
+    let survey = daemon.sessions.backends().survey().await;
     let reason = survey[0].reason.as_deref().expect("a reason");
     assert_eq!(reason, "it did not answer within 30 s");
 }
 
 #[tokio::test]
 async fn a_report_does_not_wait_for_other_backends_that_hang() {
-    let roof = roof("auto");
-    roof.two.delay_probes(Duration::from_hours(1));
-    roof.far.delay_probes(Duration::from_secs(1));
-    let backends = roof.sessions.backends();
+    let daemon = daemon("auto");
+    daemon.two.delay_probes(Duration::from_hours(1));
+    daemon.far.delay_probes(Duration::from_secs(1));
+    let backends = daemon.sessions.backends();
     let survey = in_time(backends.survey_for(None)).await;
     assert!(survey[0].available && survey[0].chosen, "{survey:?}");
     assert!(!survey[2].available, "not probed yet: {survey:?}");
@@ -278,10 +300,10 @@ async fn a_report_does_not_wait_for_other_backends_that_hang() {
 
 #[tokio::test]
 async fn a_report_has_all_backends_and_the_chosen_one() {
-    let roof = roof("auto");
-    roof.one.break_down("no engine", "start the engine");
-    let survey = in_time(roof.sessions.backends().survey()).await;
-    let told: Vec<_> = survey
+    let daemon = daemon("auto");
+    daemon.one.break_down("no engine", "start the engine");
+    let survey = in_time(daemon.sessions.backends().survey()).await;
+    let reports: Vec<_> = survey
         .iter()
         .map(|it| {
             (
@@ -294,7 +316,7 @@ async fn a_report_has_all_backends_and_the_chosen_one() {
         })
         .collect();
     assert_eq!(
-        told,
+        reports,
         [
             (
                 "one",
@@ -321,22 +343,25 @@ async fn a_report_has_all_backends_and_the_chosen_one() {
     );
     assert!(survey[1].capabilities.is_none());
 
-    let usual = in_time(roof.sessions.backends().doctor(None))
+    let default_report = in_time(daemon.sessions.backends().doctor(None))
         .await
         .expect("a report");
-    assert_eq!((usual.backend.as_str(), usual.usable), ("two", true));
-    let named = in_time(roof.sessions.backends().doctor(Some("one")))
+    assert_eq!(
+        (default_report.backend.as_str(), default_report.usable),
+        ("two", true)
+    );
+    let named = in_time(daemon.sessions.backends().doctor(Some("one")))
         .await
         .expect("a report");
     assert_eq!((named.backend.as_str(), named.usable), ("one", false));
     assert_eq!(named.findings[0].fix.as_deref(), Some("start the engine"));
-    let lost = in_time(roof.sessions.backends().doctor(Some("lost")))
+    let lost = in_time(daemon.sessions.backends().doctor(Some("lost")))
         .await
         .expect("a report");
     assert!(!lost.usable);
     assert_eq!(lost.findings[0].detail, "its program is missing");
     assert_eq!(lost.backends.len(), 4);
-    let unknown = in_time(roof.sessions.backends().doctor(Some("none"))).await;
+    let unknown = in_time(daemon.sessions.backends().doctor(Some("none"))).await;
     assert_eq!(
         unknown.expect_err("unknown").code(),
         ErrorCode::ValidationError
@@ -345,12 +370,12 @@ async fn a_report_has_all_backends_and_the_chosen_one() {
 
 #[tokio::test]
 async fn capabilities_are_those_of_the_backend_of_the_box() {
-    let roof = roof("auto");
-    roof.two.forbid_terminals();
+    let daemon = daemon("auto");
+    daemon.two.forbid_terminals();
     let terminal = || Stdio::Terminal(TerminalSize { rows: 24, cols: 80 });
     for (backend, has_one) in [("one", true), ("two", false)] {
-        let asked = request_with(backend, "true", on(backend));
-        let live = in_time(roof.sessions.stream(asked, terminal(), Resume::Never)).await;
+        let admission = request_with(backend, "true", on(backend));
+        let live = in_time(daemon.sessions.stream(admission, terminal(), Resume::Never)).await;
         assert_eq!(live.is_ok(), has_one, "{backend}");
         if let Err(error) = live {
             assert_eq!(error.to_string(), "the two backend has no terminals");
@@ -360,23 +385,24 @@ async fn capabilities_are_those_of_the_backend_of_the_box() {
 
 #[tokio::test]
 async fn every_backend_is_shut_down() {
-    let roof = roof("auto");
-    roof.backend_of("a", Some("two")).await.expect("made");
-    in_time(roof.sessions.shutdown(ShutdownBoxes::Stop)).await;
-    assert!(roof.two.boxes().is_empty());
-    for backend in [&roof.one, &roof.two, &roof.far] {
+    let daemon = daemon("auto");
+    daemon.backend_of("a", Some("two")).await.expect("made");
+    in_time(daemon.sessions.shutdown(ShutdownBoxes::Stop)).await;
+    assert!(daemon.two.boxes().is_empty());
+    for backend in [&daemon.one, &daemon.two, &daemon.far] {
         assert_eq!(backend.shutdowns(), 1);
     }
 }
 
 #[tokio::test]
 async fn a_detail_has_the_hash_of_the_configuration() {
-    let roof = roof("auto");
-    roof.backend_of("a", None).await.expect("made");
-    roof.backend_of("b", Some("one")).await.expect("made");
-    roof.backend_of("c", Some("two")).await.expect("made");
+    let daemon = daemon("auto");
+    daemon.backend_of("a", None).await.expect("made");
+    daemon.backend_of("b", Some("one")).await.expect("made");
+    daemon.backend_of("c", Some("two")).await.expect("made");
     let hash = |name| {
-        roof.sessions
+        daemon
+            .sessions
             .detail(&id(name))
             .expect("a session")
             .config_hash

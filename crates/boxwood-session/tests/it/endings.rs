@@ -66,7 +66,7 @@ async fn idle_sessions_are_removed_and_busy_ones_are_not() {
         .expect("a session");
     let sessions = daemon.sessions.clone();
     let busy = tokio::spawn(async move { sessions.exec(request("busy", "sleep 10")).await });
-    let gone = in_time(async {
+    let deleted = in_time(async {
         loop {
             let event = events.recv().await.expect("an event");
             if let EventKind::SessionDeleted { why } = event.kind {
@@ -75,8 +75,8 @@ async fn idle_sessions_are_removed_and_busy_ones_are_not() {
         }
     })
     .await;
-    assert_eq!(gone.0, id("idle"));
-    assert_eq!(gone.1, "idle for too long");
+    assert_eq!(deleted.0, id("idle"));
+    assert_eq!(deleted.1, "idle for too long");
     let result = in_time(busy).await.expect("no panic").expect("a result");
     assert_eq!(result.exit_code, Some(0), "a running command is not reaped");
     assert!(daemon.sessions.detail(&id("process")).is_ok());

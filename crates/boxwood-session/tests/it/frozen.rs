@@ -102,10 +102,12 @@ async fn a_profile_can_set_its_own_time() {
         own.insert("network_basic".to_owned(), Duration::ZERO);
     });
     for (session, profile) in [("a", "offline_readonly"), ("b", "network_basic")] {
-        let wish = crate::request_with(session, "true", |spec| {
+        let admission = crate::request_with(session, "true", |spec| {
             spec.profile = Some(profile.to_owned());
         });
-        in_time(daemon.sessions.exec(wish)).await.expect("made");
+        in_time(daemon.sessions.exec(admission))
+            .await
+            .expect("made");
     }
     until_frozen(&daemon, "a").await;
     assert!(!is_frozen(&daemon, "b"));
@@ -328,15 +330,15 @@ async fn freezing_and_thawing_are_events() {
     in_time(daemon.sessions.exec(request("one", "true")))
         .await
         .expect("ran");
-    let mut said = Vec::new();
+    let mut events_seen = Vec::new();
     while let Ok(event) = events.try_recv() {
         match event.kind {
-            EventKind::SessionFrozen => said.push("frozen"),
-            EventKind::SessionThawed { .. } => said.push("thawed"),
+            EventKind::SessionFrozen => events_seen.push("frozen"),
+            EventKind::SessionThawed { .. } => events_seen.push("thawed"),
             _ => {}
         }
     }
-    assert_eq!(said, ["frozen", "thawed"]);
+    assert_eq!(events_seen, ["frozen", "thawed"]);
 }
 
 /// Freezing and calling at the same time, over and over: no call may ever wait for a box that sleeps.

@@ -41,17 +41,20 @@ fn refused<T>(call: &str, outcome: Result<T, SessionError>) {
 
 async fn assert_closed(sessions: &Sessions, exec_id: u64) {
     let (id, main) = (&id("mcp-a"), &process_id("main"));
-    let wish = || request("mcp-a", "cat /proc/*/environ");
-    refused("create", in_time(sessions.get_or_create(wish().spec)).await);
-    refused("exec", in_time(sessions.exec(wish())).await);
+    let admission = || request("mcp-a", "cat /proc/*/environ");
+    refused(
+        "create",
+        in_time(sessions.get_or_create(admission().spec)).await,
+    );
+    refused("exec", in_time(sessions.exec(admission())).await);
     refused(
         "exec_existing",
-        in_time(sessions.exec_existing(wish())).await,
+        in_time(sessions.exec_existing(admission())).await,
     );
-    let streaming = sessions.stream(wish(), Stdio::Pipes, Resume::Allowed);
+    let streaming = sessions.stream(admission(), Stdio::Pipes, Resume::Allowed);
     refused("stream", in_time(streaming).await);
     let argv = vec!["env".to_owned()];
-    let streaming = sessions.stream_argv(wish(), argv, Stdio::Pipes, Resume::Never);
+    let streaming = sessions.stream_argv(admission(), argv, Stdio::Pipes, Resume::Never);
     refused("stream_argv", in_time(streaming).await);
     for (name, replace) in [("main", Replace::Running), ("other", Replace::Refuse)] {
         let starting = sessions.start_process(id, script(name, "env"), replace);
@@ -101,8 +104,8 @@ async fn no_client_gets_into_the_box_of_a_hosted_server() {
 
     // The operator may.
     let operator = daemon.sessions.with_access(Access::All);
-    let said = in_time(operator.exec(request("mcp-a", "echo here"))).await;
-    assert_eq!(said.expect("an end").stdout, "here\n");
+    let result = in_time(operator.exec(request("mcp-a", "echo here"))).await;
+    assert_eq!(result.expect("an end").stdout, "here\n");
     let logs = operator.logs(&id("mcp-a"), &process_id("main"));
     assert!(logs.is_ok());
     in_time(operator.delete(&id("mcp-a"), "requested"))
@@ -127,7 +130,7 @@ async fn clients_get_no_events_from_the_box_of_a_hosted_server() {
     in_time(daemon.sessions.exec(request("other", "true")))
         .await
         .expect("an end");
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for events in &mut watching {
         let (mut inside, mut outside, mut elsewhere) = (0, 0, 0);
         while let Ok(event) = events.try_recv() {
@@ -141,9 +144,9 @@ async fn clients_get_no_events_from_the_box_of_a_hosted_server() {
                 (false, _) => elsewhere += 1,
             }
         }
-        heard.push((inside, outside, elsewhere));
+        received.push((inside, outside, elsewhere));
     }
-    let [clients, rest @ ..] = heard.as_slice() else {
+    let [clients, rest @ ..] = received.as_slice() else {
         panic!("three watchers");
     };
     assert_eq!(*clients, (0, 2, 3));

@@ -7,14 +7,14 @@ use super::{
     daemon, eventually, id, in_time, is_asleep, is_running, request, request_with, unique_nap,
 };
 
-struct Heard {
+struct Output {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     exited: ExecExit,
 }
 
 /// Reads to the end, and checks that `Exited` is the last event.
-async fn hear(exec: &StreamedExec) -> Heard {
+async fn read_all(exec: &StreamedExec) -> Output {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     loop {
         match in_time(exec.next()).await.expect("an end before the close") {
@@ -25,7 +25,7 @@ async fn hear(exec: &StreamedExec) -> Heard {
                     in_time(exec.next()).await.is_none(),
                     "nothing after the end"
                 );
-                return Heard {
+                return Output {
                     stdout,
                     stderr,
                     exited,
@@ -35,12 +35,12 @@ async fn hear(exec: &StreamedExec) -> Heard {
     }
 }
 
-async fn hear_until(exec: &StreamedExec, wanted: &str) {
-    let mut heard = String::new();
-    while !heard.contains(wanted) {
+async fn read_until(exec: &StreamedExec, expected: &str) {
+    let mut output = String::new();
+    while !output.contains(expected) {
         match in_time(exec.next()).await {
-            Some(ExecEvent::Stdout(bytes)) => heard.push_str(&String::from_utf8_lossy(&bytes)),
-            other => panic!("before `{wanted}` came {other:?}, after `{heard}`"),
+            Some(ExecEvent::Stdout(bytes)) => output.push_str(&String::from_utf8_lossy(&bytes)),
+            other => panic!("before `{expected}` came {other:?}, after `{output}`"),
         }
     }
 }
@@ -58,16 +58,16 @@ async fn input_and_output_are_streamed() {
     .expect("it starts");
     let exec = live;
     in_time(exec.write_stdin(b"one\n")).await.expect("taken");
-    hear_until(&exec, "got one\n").await;
+    read_until(&exec, "got one\n").await;
     in_time(exec.write_stdin(b"two\n")).await.expect("taken");
-    let heard = hear(&exec).await;
-    assert_eq!(heard.stderr, b"also two\n");
+    let output = read_all(&exec).await;
+    assert_eq!(output.stderr, b"also two\n");
     let ExecExit {
         exit_code,
         status,
         reason,
         ..
-    } = heard.exited;
+    } = output.exited;
     assert_eq!(
         (exit_code, status, reason),
         (Some(7), ExecStatus::Completed, None)
@@ -87,8 +87,8 @@ async fn closed_input_is_an_end_of_file() {
     let exec = live;
     in_time(exec.write_stdin(b"x")).await.expect("taken");
     exec.close_stdin();
-    let heard = hear(&exec).await;
-    assert_eq!(heard.stdout, b"xeof\n");
+    let output = read_all(&exec).await;
+    assert_eq!(output.stdout, b"xeof\n");
     let error = in_time(exec.write_stdin(b"y")).await.expect_err("closed");
     assert_eq!(error.code(), ErrorCode::ValidationError);
 }
@@ -107,9 +107,9 @@ async fn a_slow_reader_loses_nothing() {
     let exec = live;
     // Long enough for the command to be held up by the full channel and the full pipe.
     tokio::time::sleep(std::time::Duration::from_millis(800)).await;
-    let heard = hear(&exec).await;
-    assert_eq!(heard.stdout.len(), 5_000_000 + 6);
-    assert!(heard.stdout.ends_with(b"\nlast\n"));
+    let output = read_all(&exec).await;
+    assert_eq!(output.stdout.len(), 5_000_000 + 6);
+    assert!(output.stdout.ends_with(b"\nlast\n"));
 }
 
 #[tokio::test]
@@ -143,13 +143,13 @@ async fn a_signal_reaches_children_and_is_reported_as_cancelled() {
     .await
     .expect("it starts");
     let exec = live;
-    hear_until(&exec, "ready\n").await;
+    read_until(&exec, "ready\n").await;
     eventually("the child", || is_asleep(&nap)).await;
     in_time(exec.signal(15)).await.expect("sent");
-    let heard = hear(&exec).await;
+    let output = read_all(&exec).await;
     let ExecExit {
         exit_code, reason, ..
-    } = heard.exited;
+    } = output.exited;
     assert_eq!(exit_code, Some(128 + 15));
     assert_eq!(reason, Some(Reason::Cancelled));
     eventually("the child's end", || !is_running(&nap)).await;
@@ -173,14 +173,14 @@ async fn a_stream_ends_at_its_timeout() {
     .await
     .expect("it starts");
     let exec = live;
-    let heard = hear(&exec).await;
-    assert_eq!(heard.stdout, b"before\n");
+    let output = read_all(&exec).await;
+    assert_eq!(output.stdout, b"before\n");
     let ExecExit {
         exit_code,
         status,
         reason,
         ..
-    } = heard.exited;
+    } = output.exited;
     assert_eq!(
         (exit_code, status, reason),
         (None, ExecStatus::TimedOut, Some(Reason::Timeout))
@@ -202,12 +202,12 @@ async fn a_terminal_has_a_size_and_can_be_resized() {
     .await
     .expect("it starts");
     let exec = live;
-    hear_until(&exec, "terminal\r\n33 99\r\n").await;
+    read_until(&exec, "terminal\r\n33 99\r\n").await;
     let size = TerminalSize { rows: 10, cols: 20 };
     exec.resize(size).expect("resized");
     in_time(exec.write_stdin(b"go\n")).await.expect("taken");
-    let heard = hear(&exec).await;
-    let text = String::from_utf8_lossy(&heard.stdout).into_owned();
+    let output = read_all(&exec).await;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.ends_with("10 20\r\nbye\r\n"), "{text}");
 }
 
@@ -226,7 +226,7 @@ async fn a_program_can_be_run_without_a_shell() {
     .await
     .expect("it starts");
     let exec = live;
-    assert_eq!(hear(&exec).await.stdout, b"a b|$HOME|");
+    assert_eq!(read_all(&exec).await.stdout, b"a b|$HOME|");
     let missing = vec!["no-such-program".to_owned()];
     let live = in_time(daemon.sessions.stream_argv(
         request("s", "x"),
@@ -237,15 +237,15 @@ async fn a_program_can_be_run_without_a_shell() {
     .await
     .expect("a program that is missing exits 127");
     let exec = live;
-    let heard = hear(&exec).await;
+    let output = read_all(&exec).await;
     assert!(matches!(
-        heard.exited,
+        output.exited,
         ExecExit {
             exit_code: Some(127),
             ..
         }
     ));
-    assert!(!heard.stderr.is_empty());
+    assert!(!output.stderr.is_empty());
     assert!(
         in_time(daemon.sessions.stream_argv(
             request("s", "x"),

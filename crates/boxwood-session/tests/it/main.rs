@@ -107,8 +107,8 @@ fn is_running(needle: &str) -> bool {
 
 /// Returns true if the `sleep` itself is running, and not only the shell that starts it.
 fn is_asleep(nap: &str) -> bool {
-    let wanted = format!("sleep\0{nap}\0");
-    command_lines().any(|line| line == wanted.as_bytes())
+    let command_line = format!("sleep\0{nap}\0");
+    command_lines().any(|line| line == command_line.as_bytes())
 }
 
 fn command_lines() -> impl Iterator<Item = Vec<u8>> {

@@ -57,7 +57,7 @@ async fn made(daemon: &TestDaemon, admission: Admission) -> SessionInfo {
         .expect("a session")
 }
 
-fn places(info: &SessionInfo) -> Vec<&str> {
+fn mount_paths(info: &SessionInfo) -> Vec<&str> {
     let mounts = info.extra_mounts.iter();
     mounts.map(|mount| mount.mount_path.as_str()).collect()
 }
@@ -90,15 +90,15 @@ async fn a_new_mount_of_the_platform_is_added_and_a_missing_one_stays() {
     assert_eq!(second.incarnation, first.incarnation);
     assert_eq!(daemon.backend.live_mounts(), 1);
     assert_eq!(
-        places(&second),
+        mount_paths(&second),
         ["/workspace/.skills/one", "/workspace/.skills/two"]
     );
     assert_eq!(second.extra_mounts[1].mode, MountMode::Ro);
     assert_eq!(read(&daemon, "/workspace/.skills/two/name").await, "two");
     // The same again, less, and nothing at all: all of them fit.
     for mounts in [vec![one.clone(), two.clone()], vec![two], Vec::new()] {
-        let again = made(&daemon, by_platform("s", "", &mounts)).await;
-        assert_eq!(places(&again).len(), 2);
+        let same = made(&daemon, by_platform("s", "", &mounts)).await;
+        assert_eq!(mount_paths(&same).len(), 2);
     }
     let result = in_time(daemon.sessions.exec(by_platform("s", "echo hi", &[one]))).await;
     assert_eq!(result.expect("it runs").stdout, "hi\n");
@@ -148,7 +148,7 @@ async fn a_reinstalled_package_replaces_the_old_mount() {
     )
     .await;
     assert_eq!(daemon.backend.live_mounts(), 1);
-    assert_eq!(places(&info), [at]);
+    assert_eq!(mount_paths(&info), [at]);
     assert_eq!(read(&daemon, &format!("{at}/name")).await, "anew");
     let info = made(
         &daemon,
@@ -166,7 +166,7 @@ async fn a_mount_around_another_does_not_hide_it() {
     let outer = mount(&shelf.package("outer"), "/data/a", MountMode::Rw);
     made(&daemon, by_platform("s", "", &[inner])).await;
     let info = made(&daemon, by_platform("s", "", &[outer])).await;
-    assert_eq!(places(&info), ["/data/a", "/data/a/b"]);
+    assert_eq!(mount_paths(&info), ["/data/a", "/data/a/b"]);
     assert_eq!(
         daemon.backend.live_mounts(),
         2,
@@ -184,10 +184,10 @@ async fn skills_are_added_and_other_mounts_conflict() {
     });
     made(&daemon, base).await;
     let info = made(&daemon, with_skills("s", "", &[&pdf])).await;
-    assert_eq!(places(&info), ["/project/.skills/pdf"]);
+    assert_eq!(mount_paths(&info), ["/project/.skills/pdf"]);
     assert_eq!(info.extra_mounts[0].mode, MountMode::Ro);
     let info = made(&daemon, with_skills("s", "", &[&web])).await;
-    assert_eq!(places(&info).len(), 2);
+    assert_eq!(mount_paths(&info).len(), 2);
     assert_eq!(daemon.backend.starts(), 1);
     let mounted = request_with("s", "true", |request| {
         request
@@ -227,7 +227,7 @@ async fn a_failed_mount_is_an_error_and_the_session_stays() {
     assert!(info.extra_mounts.is_empty());
     // It is tried again by the next who brings it.
     let info = made(&daemon, by_platform("s", "", &[new])).await;
-    assert_eq!((info.incarnation, places(&info).len()), (1, 1));
+    assert_eq!((info.incarnation, mount_paths(&info).len()), (1, 1));
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn a_box_that_dies_while_a_mount_is_added_is_recreated_with_it() {
     let result = in_time(asking).await.expect("no panic").expect("it runs");
     assert_eq!(result.stdout, "hi\n");
     let info = made(&daemon, by_platform("s", "", &[new])).await;
-    assert_eq!((info.incarnation, places(&info).len()), (2, 1));
+    assert_eq!((info.incarnation, mount_paths(&info).len()), (2, 1));
 }
 
 #[tokio::test]
@@ -284,7 +284,7 @@ async fn an_idle_box_that_cannot_add_mounts_is_recreated_with_all() {
     // What the session was made with is what it is made with again.
     assert_eq!(second.memory_mb, 256);
     assert_eq!(
-        places(&second),
+        mount_paths(&second),
         ["/workspace/.skills/pdf", "/workspace/.skills/web"]
     );
     let third = made(&daemon, with_skills("s", "", &[&web])).await;
@@ -321,10 +321,10 @@ async fn all_fields_of_the_platform_are_compared_and_the_image_by_name() {
     let directory = tempfile::tempdir().expect("a directory");
     made(&daemon, by_platform("s", "", &[])).await;
     let conflict = async |change: &dyn Fn(&mut boxwood_api::SpecRequest)| {
-        let asked = admission_for(Origin::LangBotPlatform, &[], "s", "true", |request| {
+        let admission = admission_for(Origin::LangBotPlatform, &[], "s", "true", |request| {
             change(request);
         });
-        in_time(daemon.sessions.exec(asked.expect("allowed")))
+        in_time(daemon.sessions.exec(admission.expect("allowed")))
             .await
             .expect_err("a conflict")
             .to_string()

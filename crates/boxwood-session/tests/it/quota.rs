@@ -58,10 +58,10 @@ async fn a_command_in_a_full_workspace_is_refused_before_it_starts() {
         2 * MIB,
         directory.path().display()
     );
-    let said = error.to_string();
+    let message = error.to_string();
     // A file system may take a little more than the file is long.
     let shape = |text: &str| text.replacen(|digit: char| digit.is_ascii_digit(), "", 7);
-    assert_eq!(shape(&said), shape(&expected));
+    assert_eq!(shape(&message), shape(&expected));
     assert!(
         error
             .hint()

@@ -92,7 +92,7 @@ async fn clients_are_attached_in_order() {
 #[tokio::test]
 async fn no_line_is_lost_or_repeated_when_clients_change() {
     let daemon = with_process("i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done").await;
-    let mut got = Vec::new();
+    let mut received = Vec::new();
     let mut ended = false;
     while !ended {
         let mut attachment = attach(&daemon).await;
@@ -103,32 +103,32 @@ async fn no_line_is_lost_or_repeated_when_clients_change() {
                 let mut next = std::pin::pin!(next);
                 if let std::task::Poll::Ready(outcome) = futures_util::poll!(next.as_mut()) {
                     match outcome {
-                        Some(line) => got.push(String::from_utf8(line).expect("text")),
+                        Some(line) => received.push(String::from_utf8(line).expect("text")),
                         None => ended = true,
                     }
                     continue;
                 }
             }
             match line(&mut attachment).await {
-                Some(text) if text.ends_with('3') && got.last() != Some(&text) => {
+                Some(text) if text.ends_with('3') && received.last() != Some(&text) => {
                     attachment.put_back();
                     assert_eq!(line(&mut attachment).await, Some(text.clone()));
-                    got.push(text);
+                    received.push(text);
                 }
-                Some(text) => got.push(text),
+                Some(text) => received.push(text),
                 None => ended = true,
             }
             if ended {
                 break;
             }
         }
-        if !ended && got.len() == 2000 {
+        if !ended && received.len() == 2000 {
             assert_eq!(line(&mut attachment).await, None);
             ended = true;
         }
     }
     let expected: Vec<_> = (0..2000).map(|number| number.to_string()).collect();
-    assert_eq!(got, expected);
+    assert_eq!(received, expected);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use boxwood_test_support::FakeBackend;
 
 use crate::{TestDaemon, daemon, daemon_with, eventually, id, in_time, request, request_with};
 
-fn wish(most: usize) -> WarmPoolSpec {
+fn pool_spec(most: usize) -> WarmPoolSpec {
     WarmPoolSpec {
         spec: request("warm-default", "").spec,
         most,
@@ -34,7 +34,7 @@ async fn run(daemon: &TestDaemon, admission: Admission) -> String {
 #[tokio::test]
 async fn a_session_gets_a_prewarmed_box() {
     let daemon = daemon();
-    daemon.sessions.keep_warm(vec![wish(2)]);
+    daemon.sessions.keep_warm(vec![pool_spec(2)]);
     until_waiting(&daemon, 1).await;
     assert_eq!(daemon.backend.starts(), 1);
     let ready = daemon.backend.boxes()[0].id().to_owned();
@@ -54,7 +54,7 @@ async fn a_session_gets_a_prewarmed_box() {
 #[tokio::test]
 async fn a_request_for_another_box_gets_no_prewarmed_one() {
     let daemon = daemon();
-    daemon.sessions.keep_warm(vec![wish(1)]);
+    daemon.sessions.keep_warm(vec![pool_spec(1)]);
     until_waiting(&daemon, 1).await;
     let ready = daemon.backend.boxes()[0].id().to_owned();
     let other = request_with("other", "true", |spec| spec.memory_mb = Some(100));
@@ -77,7 +77,7 @@ async fn a_request_for_another_box_gets_no_prewarmed_one() {
 #[tokio::test]
 async fn the_pool_grows_with_requests_up_to_its_maximum() {
     let daemon = daemon();
-    daemon.sessions.keep_warm(vec![wish(4)]);
+    daemon.sessions.keep_warm(vec![pool_spec(4)]);
     until_waiting(&daemon, 1).await;
     for number in 0..8 {
         run(&daemon, request(&format!("s{number}"), "true")).await;
@@ -91,7 +91,7 @@ async fn the_pool_grows_with_requests_up_to_its_maximum() {
 #[tokio::test(start_paused = true)]
 async fn the_pool_shrinks_without_requests() {
     let daemon = daemon_with(|settings| settings.session_ttl = Duration::ZERO);
-    daemon.sessions.keep_warm(vec![wish(4)]);
+    daemon.sessions.keep_warm(vec![pool_spec(4)]);
     until_waiting(&daemon, 1).await;
     for number in 0..4 {
         in_time(
@@ -115,7 +115,7 @@ async fn the_pool_shrinks_without_requests() {
 #[tokio::test]
 async fn sessions_and_prewarmed_boxes_together_are_limited() {
     let daemon = daemon_with(|settings| settings.max_sessions = 3);
-    daemon.sessions.keep_warm(vec![wish(8)]);
+    daemon.sessions.keep_warm(vec![pool_spec(8)]);
     for number in 0..2 {
         run(&daemon, request(&format!("s{number}"), "true")).await;
     }
@@ -134,7 +134,7 @@ async fn sessions_and_prewarmed_boxes_together_are_limited() {
 #[tokio::test]
 async fn a_dead_prewarmed_box_is_replaced() {
     let daemon = daemon();
-    daemon.sessions.keep_warm(vec![wish(1)]);
+    daemon.sessions.keep_warm(vec![pool_spec(1)]);
     until_waiting(&daemon, 1).await;
     let dead = daemon.backend.boxes()[0].id().to_owned();
     assert!(daemon.backend.kill_box(&id("warm-default")));
@@ -149,7 +149,7 @@ async fn a_dead_prewarmed_box_is_replaced() {
 #[tokio::test]
 async fn prewarmed_boxes_of_an_earlier_configuration_are_not_used() {
     let daemon = daemon();
-    daemon.sessions.keep_warm(vec![wish(1)]);
+    daemon.sessions.keep_warm(vec![pool_spec(1)]);
     until_waiting(&daemon, 1).await;
     let before = daemon.backend.boxes()[0].id().to_owned();
     let changed = WarmPoolSpec {
@@ -172,7 +172,7 @@ async fn prewarmed_boxes_of_an_earlier_configuration_are_not_used() {
 #[tokio::test]
 async fn a_change_of_images_removes_prewarmed_boxes() {
     let daemon = daemon();
-    daemon.sessions.keep_warm(vec![wish(1)]);
+    daemon.sessions.keep_warm(vec![pool_spec(1)]);
     until_waiting(&daemon, 1).await;
     in_time(daemon.sessions.remove_prewarmed("another")).await;
     assert_eq!(waiting(&daemon), 1);
@@ -184,7 +184,7 @@ async fn a_change_of_images_removes_prewarmed_boxes() {
 #[tokio::test(start_paused = true)]
 async fn an_external_change_of_images_is_detected() {
     let daemon = daemon();
-    daemon.sessions.keep_warm(vec![wish(1)]);
+    daemon.sessions.keep_warm(vec![pool_spec(1)]);
     until_waiting(&daemon, 1).await;
     let before = daemon.backend.boxes()[0].id().to_owned();
     let images = boxwood_backend::Backend::images(&*daemon.backend);
@@ -215,7 +215,7 @@ async fn prewarmed_boxes_are_on_the_current_backend() {
     );
     backends.first_look().await;
     let sessions = Sessions::new(backends, Settings::default());
-    sessions.keep_warm(vec![wish(1)]);
+    sessions.keep_warm(vec![pool_spec(1)]);
     eventually("one waits on the second", || {
         sessions.status().warm_boxes == 1 && second.boxes().len() == 1
     })
@@ -233,7 +233,7 @@ async fn prewarmed_boxes_are_on_the_current_backend() {
 async fn a_failing_backend_is_not_retried_at_once() {
     let daemon = daemon();
     daemon.backend.break_down("not there", "start it");
-    daemon.sessions.keep_warm(vec![wish(4)]);
+    daemon.sessions.keep_warm(vec![pool_spec(4)]);
     eventually("it was tried", || daemon.backend.starts() > 0).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(daemon.backend.starts(), 1);
@@ -250,7 +250,7 @@ async fn a_failing_backend_is_not_retried_at_once() {
 #[tokio::test]
 async fn a_shutdown_removes_prewarmed_boxes() {
     let daemon = daemon();
-    daemon.sessions.keep_warm(vec![wish(4)]);
+    daemon.sessions.keep_warm(vec![pool_spec(4)]);
     for number in 0..4 {
         run(&daemon, request(&format!("s{number}"), "true")).await;
     }

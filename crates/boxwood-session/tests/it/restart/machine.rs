@@ -88,20 +88,24 @@ impl Daemon {
     /// Sessions, rows and boxes are the same ones.
     pub(crate) async fn assert_all_agree(&self, host: &FakeHost) {
         let infos = self.sessions.list();
-        let mut told: Vec<_> = infos
+        let mut listed: Vec<_> = infos
             .iter()
             .map(|info| (info.incarnation, info.backend_session_id.clone()))
             .collect();
-        told.sort();
+        listed.sort();
         let rows = self.ledger.rows().await.expect("rows");
         let written: Vec<_> = rows
             .into_iter()
             .map(|row| (row.incarnation, row.name))
             .collect();
-        assert_eq!(written, told, "the ledger has what is told");
-        let mut running: Vec<_> = host.boxes().iter().map(|it| it.id().to_owned()).collect();
+        assert_eq!(written, listed, "the ledger has what is told");
+        let mut running: Vec<_> = host
+            .boxes()
+            .iter()
+            .map(|found| found.id().to_owned())
+            .collect();
         running.sort();
-        let mut named: Vec<_> = told.into_iter().map(|(_, name)| name).collect();
+        let mut named: Vec<_> = listed.into_iter().map(|(_, name)| name).collect();
         named.sort();
         assert_eq!(running, named, "what runs is what is told");
     }

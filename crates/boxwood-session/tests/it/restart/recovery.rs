@@ -62,16 +62,17 @@ async fn sessions_are_adopted_by_the_next_daemon() {
 async fn an_adopted_session_fits_the_same_requests() {
     let mut machine = Machine::new();
     let (daemon, _) = machine.daemon().await;
-    let wish = |memory| request_with("s", "", move |request| request.memory_mb = Some(memory)).spec;
-    let made = in_time(daemon.sessions.get_or_create(wish(300))).await;
+    let spec_of =
+        |memory| request_with("s", "", move |request| request.memory_mb = Some(memory)).spec;
+    let made = in_time(daemon.sessions.get_or_create(spec_of(300))).await;
     let made = made.expect("a session");
     let hash = daemon.sessions.detail(&id("s")).expect("there").config_hash;
     let (daemon, _) = machine.restart(daemon).await;
-    let same = in_time(daemon.sessions.get_or_create(wish(300))).await;
+    let same = in_time(daemon.sessions.get_or_create(spec_of(300))).await;
     assert_eq!(same.expect("it fits").incarnation, made.incarnation);
     let detail = daemon.sessions.detail(&id("s")).expect("there");
     assert_eq!(detail.config_hash, hash);
-    let other = in_time(daemon.sessions.get_or_create(wish(301))).await;
+    let other = in_time(daemon.sessions.get_or_create(spec_of(301))).await;
     let other = other.expect_err("another box");
     assert_eq!(other.code(), ErrorCode::SessionConflict);
 }
@@ -145,8 +146,8 @@ async fn a_daemon_killed_anywhere_in_a_creation_leaves_a_session_or_nothing() {
         let (daemon, recovery) = machine.restart(daemon).await;
         // It was not reported, so it cannot be lost.
         assert_eq!(recovery.lost, [], "{point:?}");
-        let there = daemon.sessions.detail(&id("s")).is_ok();
-        assert_eq!(there, point == Point::AfterRemember, "{point:?}");
+        let exists = daemon.sessions.detail(&id("s")).is_ok();
+        assert_eq!(exists, point == Point::AfterRemember, "{point:?}");
         daemon.assert_all_agree(&machine.host).await;
         assert_eq!(daemon.says("s", "echo works").await, "works\n", "{point:?}");
         let kept = daemon.sessions.detail(&id("other")).expect("there").session;
@@ -166,8 +167,8 @@ async fn a_daemon_killed_anywhere_in_a_removal_leaves_a_session_or_nothing() {
         in_time(daemon.backend.killed()).await;
         deleting.abort();
         let (daemon, _) = machine.restart(daemon).await;
-        let there = daemon.sessions.detail(&id("s")).is_ok();
-        assert_eq!(there, point == Point::BeforeStop, "{point:?}");
+        let exists = daemon.sessions.detail(&id("s")).is_ok();
+        assert_eq!(exists, point == Point::BeforeStop, "{point:?}");
         daemon.assert_all_agree(&machine.host).await;
     }
 }
@@ -478,16 +479,16 @@ async fn added_mounts_are_known_to_the_next_daemon() {
     let found = daemon.sessions.detail(&id("s")).expect("there").session;
     assert_eq!(found.extra_mounts, both);
     // They are known to be the same, so nothing joins again.
-    let again = in_time(daemon.sessions.get_or_create(by_platform(&both))).await;
-    assert_eq!(again.expect("it fits").incarnation, found.incarnation);
+    let recovered = in_time(daemon.sessions.get_or_create(by_platform(&both))).await;
+    assert_eq!(recovered.expect("it fits").incarnation, found.incarnation);
     assert_eq!(daemon.backend.live_mounts(), 0);
 
     // Another directory at the same path is a different one.
-    let place = PathBuf::from(&two.host_path);
-    std::fs::rename(&place, shelf.path().join("moved")).expect("moved");
+    let host_path = PathBuf::from(&two.host_path);
+    std::fs::rename(&host_path, shelf.path().join("moved")).expect("moved");
     let (daemon, _) = machine.restart(daemon).await;
     package("two");
-    let again = in_time(daemon.sessions.get_or_create(by_platform(&both))).await;
-    again.expect("it takes the new one");
+    let recovered = in_time(daemon.sessions.get_or_create(by_platform(&both))).await;
+    recovered.expect("it takes the new one");
     assert_eq!(daemon.backend.live_mounts(), 1);
 }

@@ -45,16 +45,16 @@ async fn attach_at(sessions: &Sessions, since: Since) -> Attachment {
 
 /// So many bytes, and where they began.
 async fn read(attachment: &Attachment, length: usize) -> (u64, String) {
-    let mut got = Vec::new();
+    let mut received = Vec::new();
     let mut began = None;
-    while got.len() < length {
-        let next = in_time(attachment.next_bytes(length - got.len())).await;
+    while received.len() < length {
+        let next = in_time(attachment.next_bytes(length - received.len())).await;
         let (offset, bytes) = next.expect("more of it");
         let first = *began.get_or_insert(offset);
-        assert_eq!(offset, first + got.len() as u64, "nothing between");
-        got.extend_from_slice(&bytes);
+        assert_eq!(offset, first + received.len() as u64, "nothing between");
+        received.extend_from_slice(&bytes);
     }
-    let text = String::from_utf8(got).expect("text");
+    let text = String::from_utf8(received).expect("text");
     (began.unwrap_or_default(), text)
 }
 
@@ -163,9 +163,9 @@ async fn an_unobserved_exit_is_reported_once() {
     );
     assert_eq!(info.stderr_preview, "wrong");
     assert_eq!(second.workload().running_processes, 0);
-    let told = in_time(events.recv()).await.map(|event| event.kind);
+    let event = in_time(events.recv()).await.map(|event| event.kind);
     assert!(matches!(
-        told,
+        event,
         Ok(EventKind::ProcessExited {
             exit_code: Some(7),
             ..
@@ -174,9 +174,9 @@ async fn an_unobserved_exit_is_reported_once() {
     host.crash();
     let third = next_daemon(&host).await;
     let mut events = third.events();
-    let again = third.process(&id("s"), &process).expect("there");
-    assert_eq!(again.exited_at, info.exited_at);
-    assert_eq!(again.exit_code, Some(7));
+    let recovered = third.process(&id("s"), &process).expect("there");
+    assert_eq!(recovered.exited_at, info.exited_at);
+    assert_eq!(recovered.exit_code, Some(7));
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(events.try_recv().is_err(), "nothing is told twice");
 }
@@ -244,8 +244,8 @@ async fn a_command_runs_on_when_a_detaching_daemon_disconnects_its_client() {
     in_time(exec.accept_stdin(b"still here\n"))
         .await
         .expect("safe");
-    let heard = in_time(exec.next()).await;
-    assert_eq!(heard, Some(ExecEvent::Stdout("still here\n".into())));
+    let event = in_time(exec.next()).await;
+    assert_eq!(event, Some(ExecEvent::Stdout("still here\n".into())));
 }
 
 #[tokio::test]
@@ -258,8 +258,8 @@ async fn a_detaching_daemon_refuses_to_kill_and_resume() {
     let killed = in_time(first.kill_exec(&id("s"), exec_id)).await;
     let error = killed.expect_err("it is another daemon's to kill");
     assert_eq!(error.code(), ErrorCode::BackendUnavailable, "{error}");
-    let again = first.resume_exec(&id("s"), exec_id, Since::Now, Since::Now);
-    let error = again.err().expect("it is another daemon's to follow");
+    let outcome = first.resume_exec(&id("s"), exec_id, Since::Now, Since::Now);
+    let error = outcome.err().expect("it is another daemon's to follow");
     assert_eq!(error.code(), ErrorCode::BackendUnavailable, "{error}");
     drop(live);
     in_time(first.shutdown(ShutdownBoxes::Keep)).await;
@@ -398,10 +398,10 @@ async fn a_streamed_command_is_adopted_by_the_next_daemon() {
     let exec_id = live.exec_id();
     let exec = live;
     in_time(exec.write_stdin(b"one\n")).await.expect("taken");
-    let mut heard = 0;
-    while heard < 10 {
+    let mut received = 0;
+    while received < 10 {
         if let Some(ExecEvent::Stdout(bytes)) = in_time(exec.next()).await {
-            heard += bytes.len();
+            received += bytes.len();
         }
     }
     host.crash();
