@@ -23,24 +23,24 @@ fn try_remove(store_dir: &StoreDir) -> io::Result<()> {
     }
     // Held briefly: new imports wait for it.
     let guard = store_dir.guard(FlockOperation::LockExclusive)?;
-    let mut ours = Vec::new();
+    let mut claimed = Vec::new();
     for directory in leftovers {
-        if let Some(held) = claim(&directory)? {
-            ours.push((directory, held));
+        if let Some(lock) = claim(&directory)? {
+            claimed.push((directory, lock));
         }
     }
     drop(guard);
-    for (directory, held) in ours {
+    for (directory, lock) in claimed {
         boxwood_sys::tree::remove(&directory)?;
-        drop(held);
+        drop(lock);
     }
     Ok(())
 }
 
 fn claim(directory: &Path) -> io::Result<Option<File>> {
-    let Some(held) = if_exists(File::open(directory))? else {
+    let Some(lock) = if_exists(File::open(directory))? else {
         return Ok(None);
     };
-    let is_ours = try_lock(&held, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(is_ours.then_some(held))
+    let is_locked = try_lock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(is_locked.then_some(lock))
 }

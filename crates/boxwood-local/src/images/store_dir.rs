@@ -33,7 +33,7 @@ pub struct ImageLease {
     rootfs: PathBuf,
     handle: OwnedFd,
     /// Shared lock; removing the image needs an exclusive one.
-    held: File,
+    lock: File,
 }
 
 impl ImageLease {
@@ -49,7 +49,7 @@ impl ImageLease {
     /// The locked descriptor. The lock belongs to the open file description, so a copy in any process
     /// keeps the image.
     pub(crate) fn into_lock(self) -> OwnedFd {
-        self.held.into()
+        self.lock.into()
     }
 }
 
@@ -67,32 +67,37 @@ impl StoreDir {
 
     /// A readable, bounded and unique directory name.
     fn of(&self, name: &ImageName) -> PathBuf {
-        const READABLE: usize = 60;
+        const MAX_READABLE_CHARS: usize = 60;
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        let words: String = name.as_str().chars().take(READABLE).map(plain).collect();
+        let readable: String = name
+            .as_str()
+            .chars()
+            .take(MAX_READABLE_CHARS)
+            .map(plain)
+            .collect();
         let digest = Sha256::digest(name.as_str().as_bytes());
         let hex = data_encoding::HEXLOWER.encode(&digest[..16]);
-        self.dir.join(format!("{words}-{hex}"))
+        self.dir.join(format!("{readable}-{hex}"))
     }
 
     pub(super) fn find(&self, name: &ImageName) -> io::Result<Option<ImageLease>> {
-        let place = self.of(name);
+        let path = self.of(name);
         for _ in 0..ATTEMPTS {
-            let Some(held) = if_exists(File::open(&place))? else {
+            let Some(lock) = if_exists(File::open(&path))? else {
                 return Ok(None);
             };
-            if !try_lock(&held, FlockOperation::NonBlockingLockShared)? {
+            if !try_lock(&lock, FlockOperation::NonBlockingLockShared)? {
                 // It is being removed.
                 return Ok(None);
             }
-            if is_same_directory(&place, &held)? {
+            if is_same_directory(&path, &lock)? {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let handle = rustix::fs::openat(&held, ROOTFS, flags, Mode::empty())?;
+                let handle = rustix::fs::openat(&lock, ROOTFS, flags, Mode::empty())?;
                 return Ok(Some(ImageLease {
                     // A rootless box opens it again and follows no symlinks.
-                    rootfs: fs::canonicalize(place.join(ROOTFS))?,
+                    rootfs: fs::canonicalize(path.join(ROOTFS))?,
                     handle,
-                    held,
+                    lock,
                 }));
             }
         }
@@ -127,36 +132,36 @@ impl StoreDir {
         private.mode(0o700).recursive(true).create(&self.dir)?;
         // While this lock is held no cleanup runs, so the new directory is locked before it is seen.
         let _guard = self.guard(FlockOperation::LockShared)?;
-        let place = self.unused_path(NEW)?;
-        DirBuilder::new().mode(0o700).create(&place)?;
-        let held = File::open(&place)?;
-        rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive)?;
-        let root = place.join(ROOTFS);
+        let path = self.unused_path(NEW)?;
+        DirBuilder::new().mode(0o700).create(&path)?;
+        let lock = File::open(&path)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let root = path.join(ROOTFS);
         DirBuilder::new().mode(0o755).create(&root)?;
         let rootfs = File::open(&root)?;
         // Regardless of the umask: commands of a box have another uid.
         rustix::fs::fchmod(&rootfs, Mode::from_raw_mode(0o755))?;
         Ok(PendingImage {
             store_dir: self,
-            place,
-            held,
+            path,
+            lock,
             rootfs,
             done: false,
         })
     }
 
     pub(super) fn remove(&self, name: &ImageName) -> io::Result<Removal> {
-        let place = self.of(name);
+        let path = self.of(name);
         let Some(_guard) = if_exists(self.guard(FlockOperation::LockExclusive))? else {
             return Ok(Removal::NotFound);
         };
-        let Some(held) = if_exists(File::open(&place))? else {
+        let Some(lock) = if_exists(File::open(&path))? else {
             return Ok(Removal::NotFound);
         };
-        if !try_lock(&held, FlockOperation::NonBlockingLockExclusive)? {
+        if !try_lock(&lock, FlockOperation::NonBlockingLockExclusive)? {
             return Ok(Removal::InUse);
         }
-        fs::rename(&place, self.unused_path(GONE)?)?;
+        fs::rename(&path, self.unused_path(GONE)?)?;
         Ok(Removal::Removed)
     }
 
@@ -177,9 +182,9 @@ impl StoreDir {
     }
 
     /// Held while a directory gets another name or is claimed for removal.
-    pub(super) fn guard(&self, how: FlockOperation) -> io::Result<File> {
+    pub(super) fn guard(&self, operation: FlockOperation) -> io::Result<File> {
         let guard = File::open(&self.dir)?;
-        rustix::fs::flock(&guard, how)?;
+        rustix::fs::flock(&guard, operation)?;
         Ok(guard)
     }
 
@@ -190,9 +195,9 @@ impl StoreDir {
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!("{prefix}{}-{number}", std::process::id());
-            let place = self.dir.join(name);
-            if !place.try_exists()? {
-                return Ok(place);
+            let path = self.dir.join(name);
+            if !path.try_exists()? {
+                return Ok(path);
             }
         }
     }
@@ -207,8 +212,8 @@ pub(super) fn if_exists<T>(found: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 /// Returns false if another holder has a lock that excludes this one.
-pub(super) fn try_lock(held: &File, how: FlockOperation) -> io::Result<bool> {
-    match rustix::fs::flock(held, how) {
+pub(super) fn try_lock(directory: &File, operation: FlockOperation) -> io::Result<bool> {
+    match rustix::fs::flock(directory, operation) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(errno.into()),
@@ -216,18 +221,20 @@ pub(super) fn try_lock(held: &File, how: FlockOperation) -> io::Result<bool> {
 }
 
 /// Returns true if the path still leads to the opened directory, which may have been moved before it was locked.
-fn is_same_directory(place: &Path, held: &File) -> io::Result<bool> {
-    let held = held.metadata()?;
-    let now = if_exists(fs::symlink_metadata(place))?;
-    Ok(now.is_some_and(|now| (now.dev(), now.ino()) == (held.dev(), held.ino())))
+fn is_same_directory(path: &Path, directory: &File) -> io::Result<bool> {
+    let directory = directory.metadata()?;
+    let current = if_exists(fs::symlink_metadata(path))?;
+    Ok(current.is_some_and(|current| {
+        (current.dev(), current.ino()) == (directory.dev(), directory.ino())
+    }))
 }
 
 /// An import in progress. Dropping it before `finish` removes the directory.
 pub(super) struct PendingImage<'a> {
     store_dir: &'a StoreDir,
-    place: PathBuf,
+    path: PathBuf,
     /// Exclusive lock: the directory is not a leftover.
-    held: File,
+    lock: File,
     rootfs: File,
     done: bool,
 }
@@ -240,14 +247,15 @@ impl PendingImage<'_> {
     /// Publishes the image in one step. A replaced image is removed when its last box has ended.
     pub(super) fn finish(mut self, record: &Record) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(record)?;
-        fs::write(self.place.join(RECORD), text)?;
+        fs::write(self.path.join(RECORD), text)?;
         // The name must not survive a power failure that the files do not.
-        rustix::fs::syncfs(&self.held)?;
+        rustix::fs::syncfs(&self.lock)?;
         let _guard = self.store_dir.guard(FlockOperation::LockExclusive)?;
         // A box can use the image as soon as it has its name.
-        rustix::fs::flock(&self.held, FlockOperation::LockShared)?;
-        let place = self.store_dir.of(&record.name);
-        match rustix::fs::renameat_with(CWD, &self.place, CWD, &place, RenameFlags::NOREPLACE) {
+        rustix::fs::flock(&self.lock, FlockOperation::LockShared)?;
+        let destination = self.store_dir.of(&record.name);
+        match rustix::fs::renameat_with(CWD, &self.path, CWD, &destination, RenameFlags::NOREPLACE)
+        {
             Err(Errno::EXIST) => {}
             moved => {
                 moved?;
@@ -255,17 +263,17 @@ impl PendingImage<'_> {
                 return Ok(());
             }
         }
-        rustix::fs::renameat_with(CWD, &self.place, CWD, &place, RenameFlags::EXCHANGE)?;
+        rustix::fs::renameat_with(CWD, &self.path, CWD, &destination, RenameFlags::EXCHANGE)?;
         // The old image now has the temporary name, and may have boxes.
         self.done = true;
-        fs::rename(&self.place, self.store_dir.unused_path(GONE)?)
+        fs::rename(&self.path, self.store_dir.unused_path(GONE)?)
     }
 }
 
 impl Drop for PendingImage<'_> {
     fn drop(&mut self) {
         if !self.done
-            && let Err(error) = boxwood_sys::tree::remove(&self.place)
+            && let Err(error) = boxwood_sys::tree::remove(&self.path)
         {
             tracing::warn!(%error, "failed to remove a failed import; the next start removes it");
         }

@@ -14,8 +14,8 @@ pub(super) fn bad_entry(path: &[u8], why: &str) -> ImageError {
 }
 
 pub(super) fn shown(path: &[u8]) -> String {
-    const LONGEST: usize = 200;
-    let text = String::from_utf8_lossy(&path[..path.len().min(LONGEST)]);
+    const MAX_BYTES: usize = 200;
+    let text = String::from_utf8_lossy(&path[..path.len().min(MAX_BYTES)]);
     text.escape_debug().to_string()
 }
 

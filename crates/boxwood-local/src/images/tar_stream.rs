@@ -188,8 +188,9 @@ impl<R: Read> Read for TarStream<R> {
         if self.unread == 0 || buffer.is_empty() {
             return Ok(0);
         }
-        let most = usize::try_from(self.unread).map_or(buffer.len(), |left| left.min(buffer.len()));
-        let read = self.input.read(&mut buffer[..most])?;
+        let length =
+            usize::try_from(self.unread).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let read = self.input.read(&mut buffer[..length])?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

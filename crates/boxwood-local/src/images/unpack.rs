@@ -128,10 +128,10 @@ fn entries(
 
 /// Rejects an archive of image layers, which would unpack without error but contains no root file system.
 fn reject_layer_archive(root: BorrowedFd<'_>) -> Result<(), ImageError> {
-    let has = |name: &str| rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-    let layers = ["manifest.json", "oci-layout"].into_iter().any(has);
-    let system = ["bin", "usr", "etc", "lib", "nix"].into_iter().any(has);
-    if layers && !system {
+    let exists = |name: &str| rustix::fs::statat(root, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    let has_layers = ["manifest.json", "oci-layout"].into_iter().any(exists);
+    let has_system = ["bin", "usr", "etc", "lib", "nix"].into_iter().any(exists);
+    if has_layers && !has_system {
         return Err(bad(
             "it contains image layers (`docker save`), not a root file system (`docker export`)",
         ));
@@ -165,14 +165,15 @@ impl Writer<'_> {
         if entry.kind == Kind::Special {
             return Ok(());
         }
-        let at = self.open_parent(&entry.path, &parent)?;
-        let at = at.as_fd();
+        let parent_dir = self.open_parent(&entry.path, &parent)?;
+        let parent_dir = parent_dir.as_fd();
         match entry.kind {
             Kind::File => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
                 let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let make = || rustix::fs::openat(at, &*name, flags, Mode::from_raw_mode(0o600));
-                let mut file = File::from(self.replacing(entry, at, &name, make)?);
+                let make =
+                    || rustix::fs::openat(parent_dir, &*name, flags, Mode::from_raw_mode(0o600));
+                let mut file = File::from(self.replacing(entry, parent_dir, &name, make)?);
                 self.copy(entry, content, &mut file)?;
                 set_metadata(file.as_fd(), entry, entry.mode & 0o777, owner)?;
                 let modified = UNIX_EPOCH.checked_add(Duration::from_secs(entry.modified));
@@ -180,7 +181,7 @@ impl Writer<'_> {
                     .map_err(|error| writing(&entry.path, error))
             }
             Kind::Directory => {
-                let directory = self.directory(entry, at, &name)?;
+                let directory = self.directory(entry, parent_dir, &name)?;
                 let mode = match self.owners {
                     Owners::Kept => entry.mode & 0o1777,
                     // Otherwise this user could neither write into it nor remove it.
@@ -192,18 +193,18 @@ impl Writer<'_> {
                 if entry.link.is_empty() || entry.link.contains(&0) {
                     return Err(bad_entry(&entry.path, "is a symlink without a target"));
                 }
-                let make = || rustix::fs::symlinkat(&*entry.link, at, &*name);
-                self.replacing(entry, at, &name, make)?;
+                let make = || rustix::fs::symlinkat(&*entry.link, parent_dir, &*name);
+                self.replacing(entry, parent_dir, &name, make)?;
                 match owner {
                     Some((uid, gid)) => {
                         let flags = AtFlags::SYMLINK_NOFOLLOW;
-                        rustix::fs::chownat(at, &*name, Some(uid), Some(gid), flags)
+                        rustix::fs::chownat(parent_dir, &*name, Some(uid), Some(gid), flags)
                             .map_err(|errno| writing(&entry.path, errno))
                     }
                     None => Ok(()),
                 }
             }
-            Kind::HardLink => self.hard_link(entry, at, &name),
+            Kind::HardLink => self.hard_link(entry, parent_dir, &name),
             Kind::Special => Ok(()),
         }
     }
@@ -252,50 +253,52 @@ impl Writer<'_> {
             Err(Errno::NOENT) => self.make_parents(entry, path)?,
             opened => opened.map_err(|errno| path_error(entry, errno))?,
         };
-        let kept = directory
+        let copy = directory
             .try_clone()
             .map_err(|error| writing(entry, error))?;
-        self.last_parent = Some((path.to_owned(), kept));
+        self.last_parent = Some((path.to_owned(), copy));
         Ok(directory)
     }
 
     fn make_parents(&self, entry: &[u8], path: &[u8]) -> Result<OwnedFd, ImageError> {
-        let mut at = open_beneath(self.root, b"").map_err(|errno| path_error(entry, errno))?;
+        let mut directory =
+            open_beneath(self.root, b"").map_err(|errno| path_error(entry, errno))?;
         for part in path.split(|byte| *byte == b'/') {
-            match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o755)) {
+            match rustix::fs::mkdirat(&directory, part, Mode::from_raw_mode(0o755)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(writing(entry, errno)),
             }
-            at = open_beneath(at.as_fd(), part).map_err(|errno| path_error(entry, errno))?;
+            directory =
+                open_beneath(directory.as_fd(), part).map_err(|errno| path_error(entry, errno))?;
         }
-        Ok(at)
+        Ok(directory)
     }
 
     fn directory(
         &mut self,
         entry: &Entry,
-        at: BorrowedFd<'_>,
+        parent_dir: BorrowedFd<'_>,
         name: &[u8],
     ) -> Result<OwnedFd, ImageError> {
-        let made = rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700));
-        match made {
+        let created = rustix::fs::mkdirat(parent_dir, name, Mode::from_raw_mode(0o700));
+        match created {
             Ok(()) => {}
-            Err(Errno::EXIST) if kind_at(at, name) == Some(FileType::Directory) => {}
+            Err(Errno::EXIST) if kind_at(parent_dir, name) == Some(FileType::Directory) => {}
             Err(Errno::EXIST) => {
-                let make = || rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o700));
-                self.replacing(entry, at, name, make)?;
+                let make = || rustix::fs::mkdirat(parent_dir, name, Mode::from_raw_mode(0o700));
+                self.replacing(entry, parent_dir, name, make)?;
             }
             Err(errno) => return Err(writing(&entry.path, errno)),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(at, name, flags, Mode::empty())
+        rustix::fs::openat(parent_dir, name, flags, Mode::empty())
             .map_err(|errno| writing(&entry.path, errno))
     }
 
     fn hard_link(
         &mut self,
         entry: &Entry,
-        at: BorrowedFd<'_>,
+        parent_dir: BorrowedFd<'_>,
         name: &[u8],
     ) -> Result<(), ImageError> {
         let target = EntryPath::new(&entry.link)?;
@@ -328,15 +331,15 @@ impl Writer<'_> {
             }
         }
         // Without `AT_SYMLINK_FOLLOW` the last symlink is not followed.
-        let make = || rustix::fs::linkat(&from, &*old, at, name, AtFlags::empty());
-        self.replacing(entry, at, name, make)
+        let make = || rustix::fs::linkat(&from, &*old, parent_dir, name, AtFlags::empty());
+        self.replacing(entry, parent_dir, name, make)
     }
 
     /// Creates an entry; a later entry replaces an earlier one of the same name.
     fn replacing<T>(
         &mut self,
         entry: &Entry,
-        at: BorrowedFd<'_>,
+        parent_dir: BorrowedFd<'_>,
         name: &[u8],
         make: impl Fn() -> rustix::io::Result<T>,
     ) -> Result<T, ImageError> {
@@ -345,11 +348,11 @@ impl Writer<'_> {
             done => return done.map_err(|errno| writing(&entry.path, errno)),
         }
         self.last_parent = None;
-        let flags = match kind_at(at, name) {
+        let flags = match kind_at(parent_dir, name) {
             Some(FileType::Directory) => AtFlags::REMOVEDIR,
             _ => AtFlags::empty(),
         };
-        match rustix::fs::unlinkat(at, name, flags) {
+        match rustix::fs::unlinkat(parent_dir, name, flags) {
             Ok(()) => make().map_err(|errno| writing(&entry.path, errno)),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Err(bad_entry(
                 &entry.path,
@@ -361,27 +364,27 @@ impl Writer<'_> {
 }
 
 fn set_metadata(
-    what: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
     entry: &Entry,
     mode: u32,
     owner: Option<(Uid, Gid)>,
 ) -> Result<(), ImageError> {
     // The owner first: changing it clears mode bits.
     if let Some((uid, gid)) = owner {
-        rustix::fs::fchown(what, Some(uid), Some(gid))
+        rustix::fs::fchown(file, Some(uid), Some(gid))
             .map_err(|errno| writing(&entry.path, errno))?;
     }
-    rustix::fs::fchmod(what, Mode::from_raw_mode(mode & 0o1777))
+    rustix::fs::fchmod(file, Mode::from_raw_mode(mode & 0o1777))
         .map_err(|errno| writing(&entry.path, errno))
 }
 
-fn kind_at(at: BorrowedFd<'_>, name: &[u8]) -> Option<FileType> {
-    let stat = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+fn kind_at(directory: BorrowedFd<'_>, name: &[u8]) -> Option<FileType> {
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     Some(FileType::from_raw_mode(stat.st_mode))
 }
 
 /// Opens a directory below another one, without crossing symlinks or mounts.
-fn open_beneath(at: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+fn open_beneath(directory: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     const ATTEMPTS: usize = 64;
     let path = if path.is_empty() {
         b".".as_slice()
@@ -391,7 +394,7 @@ fn open_beneath(at: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<OwnedFd> 
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     for _ in 0..ATTEMPTS {
-        match rustix::fs::openat2(at, path, flags, Mode::empty(), resolve) {
+        match rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             done => return done,
         }
