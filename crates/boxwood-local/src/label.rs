@@ -92,10 +92,10 @@ pub fn observed_lacks(init: Pid) -> io::Result<Vec<Lack>> {
 fn restriction_lacks(status: &str) -> Vec<Lack> {
     RESTRICTIONS
         .into_iter()
-        .filter_map(|(mechanism, name, wanted)| {
-            let seen = reported(status, name);
-            let why = format!("the kernel reports `{name} {seen}` for its init");
-            (seen != wanted).then_some((mechanism, why))
+        .filter_map(|(mechanism, name, expected)| {
+            let value = reported(status, name);
+            let why = format!("the kernel reports `{name} {value}` for its init");
+            (value != expected).then_some((mechanism, why))
         })
         .collect()
 }
@@ -138,11 +138,11 @@ pub fn local_capabilities() -> Capabilities {
 pub fn label(backend: &str, spec: &AdmittedSpec, lacks: Vec<Lack>) -> IsolationLabel {
     let mut missing: Vec<MissingMechanism> = Vec::new();
     for (mechanism, why) in lacks {
-        if missing.iter().all(|known| known.mechanism != mechanism) {
+        if missing.iter().all(|entry| entry.mechanism != mechanism) {
             missing.push(MissingMechanism { mechanism, why });
         }
     }
-    let absent = |mechanism: Mechanism| missing.iter().any(|known| known.mechanism == mechanism);
+    let absent = |mechanism: Mechanism| missing.iter().any(|entry| entry.mechanism == mechanism);
     IsolationLabel {
         backend: backend.to_owned(),
         runtime: None,

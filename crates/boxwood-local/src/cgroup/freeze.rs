@@ -13,9 +13,9 @@ use super::kill_all::is_populated;
 use super::{Group, Version};
 
 /// Deadline for all commands to freeze. A task inside the kernel freezes when it leaves it.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
-const SHORTEST_PAUSE: Duration = Duration::from_micros(100);
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+const MAX_WAIT: Duration = Duration::from_secs(2);
+const MIN_PAUSE: Duration = Duration::from_micros(100);
+const MAX_PAUSE: Duration = Duration::from_millis(10);
 
 /// Freezer state of one box.
 #[derive(Debug, Default)]
@@ -80,22 +80,25 @@ impl Group {
     /// Reclaims memory of a frozen box: page cache, and pages that can be swapped. Slow, so it runs on a
     /// blocking thread. Returns the number of bytes.
     pub(crate) fn reclaim_memory(&self) -> u64 {
-        let Some(place) = &self.memory else {
+        let Some(hierarchy) = &self.memory else {
             return 0;
         };
         let used = || {
-            let file = place.file("memory.usage_in_bytes", "memory.current");
+            let file = hierarchy.file("memory.usage_in_bytes", "memory.current");
             let text = fs::read_to_string(file).unwrap_or_default();
             text.trim().parse::<u64>().unwrap_or(0)
         };
         let before = used();
-        let wanted = match place.version {
+        let value = match hierarchy.version {
             Version::V1 => "0".to_owned(),
             Version::V2 => before.to_string(),
         };
         // The kernel returns an error if it reclaimed less than requested, which is common. Older
         // kernels do not have the file.
-        let _ = fs::write(place.file("memory.force_empty", "memory.reclaim"), wanted);
+        let _ = fs::write(
+            hierarchy.file("memory.force_empty", "memory.reclaim"),
+            value,
+        );
         before.saturating_sub(used())
     }
 }
@@ -128,9 +131,9 @@ async fn freeze_all(groups: &[PathBuf]) -> io::Result<()> {
     for group in &groups {
         set(group, "1")?;
     }
-    let deadline = Instant::now() + LONGEST_WAIT;
+    let deadline = Instant::now() + MAX_WAIT;
     for group in groups {
-        let mut pause = SHORTEST_PAUSE;
+        let mut pause = MIN_PAUSE;
         while !is_frozen(group)? {
             if Instant::now() > deadline {
                 return Err(io::Error::new(
@@ -139,7 +142,7 @@ async fn freeze_all(groups: &[PathBuf]) -> io::Result<()> {
                 ));
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
     Ok(())
@@ -162,8 +165,8 @@ fn is_frozen(group: &Path) -> io::Result<bool> {
 
 /// Returns true if the group was removed in the meantime.
 pub(super) fn is_gone(error: &io::Error) -> bool {
-    let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::NODEV];
+    let missing = [rustix::io::Errno::NOENT, rustix::io::Errno::NODEV];
     error
         .raw_os_error()
-        .is_some_and(|raw| gone.iter().any(|errno| errno.raw_os_error() == raw))
+        .is_some_and(|raw| missing.iter().any(|errno| errno.raw_os_error() == raw))
 }

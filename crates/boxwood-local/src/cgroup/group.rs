@@ -89,10 +89,10 @@ impl Group {
 
     /// The groups of the box called `name`, whether they exist or not.
     pub(super) fn at(cgroups: &Cgroups, name: &str, init_uid: u32) -> Self {
-        let own = |place: &Option<Hierarchy>| {
-            place.as_ref().map(|place| Hierarchy {
-                version: place.version,
-                path: place.path.join(name),
+        let own = |hierarchy: &Option<Hierarchy>| {
+            hierarchy.as_ref().map(|hierarchy| Hierarchy {
+                version: hierarchy.version,
+                path: hierarchy.path.join(name),
             })
         };
         Self {
@@ -107,12 +107,12 @@ impl Group {
     }
 
     pub(super) fn open_events(&mut self) -> io::Result<()> {
-        if let Some(place) = &self.memory {
-            let file = place.file("memory.oom_control", "memory.events");
+        if let Some(hierarchy) = &self.memory {
+            let file = hierarchy.file("memory.oom_control", "memory.events");
             self.oom_events = Some(File::open(file)?);
         }
-        if let Some(place) = &self.pids {
-            self.pids_events = Some(File::open(place.path.join("pids.events"))?);
+        if let Some(hierarchy) = &self.pids {
+            self.pids_events = Some(File::open(hierarchy.path.join("pids.events"))?);
         }
         Ok(())
     }
@@ -121,28 +121,30 @@ impl Group {
     /// counters, and sub-groups for commands if the box has a group to itself. The engine removes its own
     /// groups.
     pub fn observed(pid: i32, init_uid: u32) -> io::Result<Self> {
-        let at = ProcessCgroups::of(pid)?;
-        let has = |controller: &str| {
-            let group = at.v2()?;
-            let known = fs::read_to_string(group.join("cgroup.controllers")).ok()?;
-            let has = known.split_whitespace().any(|known| known == controller);
-            has.then_some(Hierarchy {
+        let cgroups = ProcessCgroups::of(pid)?;
+        let in_v2 = |controller: &str| {
+            let group = cgroups.v2()?;
+            let controllers = fs::read_to_string(group.join("cgroup.controllers")).ok()?;
+            let has_controller = controllers
+                .split_whitespace()
+                .any(|name| name == controller);
+            has_controller.then_some(Hierarchy {
                 version: Version::V2,
                 path: group,
             })
         };
         // The limit of a group with other processes is not a limit of this box.
-        let place = |controller: &str| {
-            let place = at.v1(controller).or_else(|| has(controller));
-            place.filter(|place| is_alone_in(pid, &place.path))
+        let hierarchy = |controller: &str| {
+            let hierarchy = cgroups.v1(controller).or_else(|| in_v2(controller));
+            hierarchy.filter(|hierarchy| is_alone_in(pid, &hierarchy.path))
         };
         let can_kill =
             |group: &PathBuf| is_alone_in(pid, group) && group.join("cgroup.kill").exists();
         let mut group = Self {
-            memory: place("memory"),
-            cpu: place("cpu"),
-            pids: place("pids"),
-            kill: at.v2().filter(can_kill),
+            memory: hierarchy("memory"),
+            cpu: hierarchy("cpu"),
+            pids: hierarchy("pids"),
+            kill: cgroups.v2().filter(can_kill),
             init_uid,
             ..Self::default()
         };
@@ -163,15 +165,15 @@ impl Group {
 
     /// The parts of `limits` that the kernel does not enforce, according to the cgroup files.
     pub fn unenforced(&self, limits: &Limits) -> Vec<Mechanism> {
-        let number = |place: &Option<Hierarchy>, v1: &str, v2: &str| {
-            let text = fs::read_to_string(place.as_ref()?.file(v1, v2)).ok()?;
+        let number = |hierarchy: &Option<Hierarchy>, v1: &str, v2: &str| {
+            let text = fs::read_to_string(hierarchy.as_ref()?.file(v1, v2)).ok()?;
             text.split_whitespace().next()?.parse::<u64>().ok()
         };
         let memory = number(&self.memory, "memory.limit_in_bytes", "memory.max");
         let cpu = number(&self.cpu, "cpu.cfs_quota_us", "cpu.max");
         let pids = number(&self.pids, "pids.max", "pids.max");
-        let most_memory = limits.memory_mb.saturating_mul(1024 * 1024);
-        let most_pids = limits.pids.saturating_add(INIT_PROCESSES);
+        let max_memory_bytes = limits.memory_mb.saturating_mul(1024 * 1024);
+        let max_pids = limits.pids.saturating_add(INIT_PROCESSES);
         [
             (
                 Mechanism::CpuLimit,
@@ -179,11 +181,11 @@ impl Group {
             ),
             (
                 Mechanism::MemoryLimit,
-                memory.is_some_and(|bytes| bytes <= most_memory),
+                memory.is_some_and(|bytes| bytes <= max_memory_bytes),
             ),
             (
                 Mechanism::PidsLimit,
-                pids.is_some_and(|most| most <= most_pids),
+                pids.is_some_and(|limit| limit <= max_pids),
             ),
         ]
         .into_iter()
@@ -197,8 +199,8 @@ impl Group {
         reason = "periods and quotas are microseconds, far below what a float holds"
     )]
     fn cpus_of(&self, quota: u64) -> f64 {
-        let period = self.cpu.as_ref().and_then(|place| {
-            let text = fs::read_to_string(place.file("cpu.cfs_period_us", "cpu.max")).ok()?;
+        let period = self.cpu.as_ref().and_then(|hierarchy| {
+            let text = fs::read_to_string(hierarchy.file("cpu.cfs_period_us", "cpu.max")).ok()?;
             // `cpu.max` contains the quota, too.
             text.split_whitespace().last()?.parse::<u64>().ok()
         });
@@ -219,15 +221,18 @@ impl Group {
             return Ok(());
         }
         let bytes = limits.memory_mb.saturating_mul(1024 * 1024).to_string();
-        if let Some(place) = &self.memory {
-            fs::write(place.file("memory.limit_in_bytes", "memory.max"), &bytes)?;
+        if let Some(hierarchy) = &self.memory {
+            fs::write(
+                hierarchy.file("memory.limit_in_bytes", "memory.max"),
+                &bytes,
+            )?;
             // On v1 the limit is of memory and swap together.
-            let swap = match place.version {
+            let swap = match hierarchy.version {
                 Version::V1 => bytes.as_str(),
                 Version::V2 => "0",
             };
-            let file = place.file("memory.memsw.limit_in_bytes", "memory.swap.max");
-            write_if_there(&file, swap)?;
+            let file = hierarchy.file("memory.memsw.limit_in_bytes", "memory.swap.max");
+            write_if_exists(&file, swap)?;
         }
         #[expect(
             clippy::cast_possible_truncation,
@@ -252,9 +257,9 @@ impl Group {
             }
             None => {}
         }
-        if let Some(place) = &self.pids {
-            let most = limits.pids.saturating_add(INIT_PROCESSES);
-            fs::write(place.path.join("pids.max"), most.to_string())?;
+        if let Some(hierarchy) = &self.pids {
+            let max_pids = limits.pids.saturating_add(INIT_PROCESSES);
+            fs::write(hierarchy.path.join("pids.max"), max_pids.to_string())?;
         }
         Ok(())
     }
@@ -310,7 +315,7 @@ impl Group {
     /// background) it is kept until they end. A killed group is not reused: current kernels kill every
     /// process that is created in it later.
     pub(crate) fn release(&self, group: ExecGroup) {
-        let place = if group.is_populated() {
+        let list = if group.is_populated() {
             &self.lingering
         } else if group.killed.load(Ordering::Acquire) || self.take_killed(&group.path) {
             let _ = fs::remove_dir(&group.path);
@@ -318,7 +323,7 @@ impl Group {
         } else {
             &self.idle
         };
-        lock(place).push(group);
+        lock(list).push(group);
     }
 
     /// Releases sub-groups whose background processes have ended, so that a long session does not
@@ -393,7 +398,7 @@ fn remove_below(group: &Path) -> bool {
 }
 
 /// Writes the file if it exists; hosts without swap accounting lack some of them.
-fn write_if_there(path: &Path, value: &str) -> io::Result<()> {
+fn write_if_exists(path: &Path, value: &str) -> io::Result<()> {
     if path.exists() {
         fs::write(path, value)
     } else {

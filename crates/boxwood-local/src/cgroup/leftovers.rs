@@ -16,7 +16,7 @@ use crate::host::{instance, names};
 use crate::network::Networks;
 
 const PAUSE: Duration = Duration::from_millis(5);
-const TRIES: usize = 400;
+const ATTEMPTS: usize = 400;
 
 /// Removes the groups of instances that no daemon will adopt: single commands, and daemons whose state
 /// directory is gone.
@@ -57,19 +57,19 @@ pub(super) fn end(bases: &[PathBuf], is_wanted: impl Fn(&str) -> bool) {
         let groups = directories(base).into_iter();
         groups.filter(|group| name_of(group).is_some_and(|name| !is_wanted(name)))
     };
-    let mut left: Vec<PathBuf> = bases.iter().flat_map(unwanted).collect();
-    for _ in 0..TRIES {
-        left.retain(|group| {
+    let mut leftovers: Vec<PathBuf> = bases.iter().flat_map(unwanted).collect();
+    for _ in 0..ATTEMPTS {
+        leftovers.retain(|group| {
             kill(group);
             remove_tree(group);
             group.is_dir()
         });
-        if left.is_empty() {
+        if leftovers.is_empty() {
             return;
         }
         thread::sleep(PAUSE);
     }
-    for group in left {
+    for group in leftovers {
         tracing::warn!(path = %group.display(), "failed to remove a leftover cgroup");
     }
 }

@@ -82,7 +82,7 @@ impl Cgroups {
             .v2
             .as_ref()
             .and_then(|mount| prepare_v2(mount, instance).ok());
-        let place = |controller: &str| -> Option<Hierarchy> {
+        let hierarchy = |controller: &str| -> Option<Hierarchy> {
             if let Some(mount) = mounts.v1.get(controller) {
                 let path = mount.join(PARENT).join(instance);
                 remove_dead(&path);
@@ -93,15 +93,15 @@ impl Cgroups {
                 });
             }
             let (base, controllers) = v2.as_ref()?;
-            let has = controllers.iter().any(|known| known == controller);
-            has.then(|| Hierarchy {
+            let has_controller = controllers.iter().any(|name| name == controller);
+            has_controller.then(|| Hierarchy {
                 version: Version::V2,
                 path: base.clone(),
             })
         };
-        found.memory = place("memory");
-        found.cpu = place("cpu");
-        found.pids = place("pids");
+        found.memory = hierarchy("memory");
+        found.cpu = hierarchy("cpu");
+        found.pids = hierarchy("pids");
         found.kill = v2.map(|(base, _)| base).filter(|base| can_kill(base));
         Ok(found)
     }
@@ -120,11 +120,11 @@ impl Cgroups {
 
     /// Every directory in which this instance creates groups, without duplicates.
     pub(crate) fn bases(&self) -> Vec<PathBuf> {
-        let places = [&self.memory, &self.cpu, &self.pids];
-        let mut bases: Vec<PathBuf> = places
+        let hierarchies = [&self.memory, &self.cpu, &self.pids];
+        let mut bases: Vec<PathBuf> = hierarchies
             .into_iter()
             .flatten()
-            .map(|place| place.path.clone())
+            .map(|hierarchy| hierarchy.path.clone())
             .collect();
         bases.extend(self.kill.clone());
         bases.sort();
@@ -175,10 +175,15 @@ fn make_base(base: &Path) -> io::Result<()> {
     fs::create_dir_all(base)?;
     let mut levels: Vec<&Path> = base.ancestors().take(3).collect();
     levels.reverse();
-    for wanted in ["memory", "cpu", "pids"] {
+    for controller in ["memory", "cpu", "pids"] {
         for level in &levels {
             // One at a time: a controller that is attached to a v1 hierarchy is refused.
-            if fs::write(level.join("cgroup.subtree_control"), format!("+{wanted}")).is_err() {
+            if fs::write(
+                level.join("cgroup.subtree_control"),
+                format!("+{controller}"),
+            )
+            .is_err()
+            {
                 break;
             }
         }
@@ -222,7 +227,7 @@ mod tests {
         assert!(group.is_dir());
         fs::remove_dir_all(mount.path().join(PARENT)).expect("removed");
         make_group(&group).expect("it is made again");
-        let again = make_group(&group).expect_err("it is there");
-        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        let error = make_group(&group).expect_err("it is there");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
     }
 }

@@ -65,8 +65,8 @@ impl Group {
     fn reopen_own(cgroups: &Cgroups, name: &str, init_uid: u32) -> Self {
         let mut group = Self::at(cgroups, name, init_uid);
         group.directories.retain(|path| path.is_dir());
-        for place in [&mut group.memory, &mut group.cpu, &mut group.pids] {
-            place.take_if(|place| !place.path.is_dir());
+        for hierarchy in [&mut group.memory, &mut group.cpu, &mut group.pids] {
+            hierarchy.take_if(|hierarchy| !hierarchy.path.is_dir());
         }
         group.kill.take_if(|path| !path.is_dir());
         group
@@ -74,21 +74,23 @@ impl Group {
 
     /// Takes the paths from `/proc` of the box's first process.
     fn reopen_observed(record: GroupRecord, pid: i32, init_uid: u32) -> io::Result<Self> {
-        let at = ProcessCgroups::of(pid)?;
-        let place = |had: bool, controller: &str| {
+        let cgroups = ProcessCgroups::of(pid)?;
+        let hierarchy = |recorded: bool, controller: &str| {
             let v2 = || {
                 Some(Hierarchy {
                     version: Version::V2,
-                    path: at.v2()?,
+                    path: cgroups.v2()?,
                 })
             };
-            had.then(|| at.v1(controller).or_else(v2)).flatten()
+            recorded
+                .then(|| cgroups.v1(controller).or_else(v2))
+                .flatten()
         };
         Ok(Self {
-            memory: place(record.memory, "memory"),
-            cpu: place(record.cpu, "cpu"),
-            pids: place(record.pids, "pids"),
-            kill: record.kill.then(|| at.v2()).flatten(),
+            memory: hierarchy(record.memory, "memory"),
+            cpu: hierarchy(record.cpu, "cpu"),
+            pids: hierarchy(record.pids, "pids"),
+            kill: record.kill.then(|| cgroups.v2()).flatten(),
             init_uid,
             ..Self::default()
         })

@@ -46,17 +46,17 @@ struct Parts<'a> {
 }
 
 fn parts(name: &str) -> Option<Parts<'_>> {
-    let mut words = name.strip_prefix('b')?.splitn(3, '-');
+    let mut parts = name.strip_prefix('b')?.splitn(3, '-');
     Some(Parts {
-        pid: words.next()?.parse().ok()?,
-        run_id: words.next()?,
-        number: words.next()?.parse().ok()?,
+        pid: parts.next()?.parse().ok()?,
+        run_id: parts.next()?,
+        number: parts.next()?.parse().ok()?,
     })
 }
 
 /// Returns true if the name has the form of a box name. Such a name is safe as part of a path.
 pub(crate) fn is_box_name(name: &str) -> bool {
-    let is_plain = |run_id: &str| run_id.bytes().all(|it| it.is_ascii_alphanumeric());
+    let is_plain = |run_id: &str| run_id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     parts(name).is_some_and(|parts| is_plain(parts.run_id))
 }
 

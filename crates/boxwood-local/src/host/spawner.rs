@@ -25,27 +25,27 @@ pub struct SpawnedProcess {
 
 impl Spawner {
     pub(crate) fn start() -> io::Result<Self> {
-        let (ours, theirs) = Channel::pair()?;
+        let (channel, spawner_channel) = Channel::pair()?;
         let program = program()?;
         let process = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
             .env_clear()
             .current_dir("/")
-            .stdin(OwnedFd::from(theirs))
+            .stdin(OwnedFd::from(spawner_channel))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
         Ok(Self {
-            running: Mutex::new(Some((ours, process))),
+            running: Mutex::new(Some((channel, process))),
         })
     }
 
     /// Requests a process; `inner` is its end of a channel. Blocks for about a millisecond.
-    pub fn spawn(&self, what: ToSpawner, inner: &Channel) -> io::Result<SpawnedProcess> {
+    pub fn spawn(&self, request: ToSpawner, inner: &Channel) -> io::Result<SpawnedProcess> {
         let running = lock(&self.running);
         let (channel, _) = running
             .as_ref()
             .ok_or_else(|| io::Error::other("the spawner has ended"))?;
-        channel.send(&what, &[inner.as_fd()]).map_err(into_io)?;
+        channel.send(&request, &[inner.as_fd()]).map_err(into_io)?;
         let (answer, mut fds) = channel.receive::<FromSpawner>().map_err(into_io)?;
         match (answer, fds.pop()) {
             (FromSpawner::Started { pid }, Some(pidfd)) => Ok(SpawnedProcess { pid, pidfd }),

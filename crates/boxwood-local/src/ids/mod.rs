@@ -370,11 +370,11 @@ fn run_tool(tool: &Path, pid: i32, triples: &[String]) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr_text = String::from_utf8_lossy(&output.stderr);
     Err(io::Error::other(format!(
         "{} failed: {}",
         tool.display(),
-        said.trim()
+        stderr_text.trim()
     )))
 }
 
@@ -408,7 +408,7 @@ fn user_name(uid: u32) -> Option<String> {
 fn find(tool: &str) -> Option<PathBuf> {
     ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]
         .into_iter()
-        .map(|place| Path::new(place).join(tool))
+        .map(|directory| Path::new(directory).join(tool))
         .find(|path| path.is_file())
 }
 

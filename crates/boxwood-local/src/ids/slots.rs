@@ -47,12 +47,12 @@ impl Slots {
     /// Reserves the slots of running processes until they are released.
     pub(super) fn reserve_live(&mut self) {
         let slot = |uid: u32| Some(uid.checked_sub(FIRST_ID)? / RANGE);
-        self.reserved = living_uids().into_iter().filter_map(slot).collect();
+        self.reserved = uids_of_processes().into_iter().filter_map(slot).collect();
     }
 }
 
 /// The real uids of all processes on this host.
-fn living_uids() -> BTreeSet<u32> {
+fn uids_of_processes() -> BTreeSet<u32> {
     let uid = |pid| procfs::status_field(pid, "Uid:").ok();
     let first = |line: String| line.split_whitespace().next()?.parse().ok();
     procfs::pids().filter_map(uid).filter_map(first).collect()

@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use boxwood_sys::netlink::{self, Link, Route};
 use rustix::io::Errno;
 
-use super::{LARGEST_MTU, LINK_PREFIX, NetError, rules};
+use super::{LINK_PREFIX, MAX_MTU, NetError, rules};
 
 const CONF: &str = "/proc/sys/net/ipv4/conf";
 
@@ -42,7 +42,7 @@ pub(super) fn mtu(uplinks: &[Link], routes: &[Route]) -> u32 {
         .flat_map(|route| &route.interfaces)
         .filter_map(|index| uplinks.iter().find(|link| link.index == *index))
         .map(|link| link.mtu)
-        .fold(LARGEST_MTU, u32::min)
+        .fold(MAX_MTU, u32::min)
 }
 
 /// The interfaces to enable forwarding on: it is off, or on only because of boxes.

@@ -49,7 +49,7 @@ use rules::HostRules;
 const LINK_PREFIX: &str = "bxw";
 const INSIDE_INTERFACE: &str = "eth0";
 /// Larger frames gain nothing on a path that leaves the host.
-const LARGEST_MTU: u32 = 1500;
+const MAX_MTU: u32 = 1500;
 
 /// The operator's `[network]` section.
 #[derive(Clone, Debug, Default)]
@@ -187,18 +187,18 @@ impl Networks {
     ) -> Result<u32, NetError> {
         let uplinks = forwarding::uplinks(routes)?;
         let already = state.installed.as_ref().map(|rules| &rules.opened);
-        let wanted = HostRules {
+        let host_rules = HostRules {
             pool: range,
             resolvers: resolvers.clone(),
             denied: self.settings.denied.clone(),
             opened: forwarding::to_open(&uplinks, already)?,
         };
-        if state.installed.as_ref() != Some(&wanted) {
-            rules::install(&self.tag, &wanted)?;
-            state.installed = Some(wanted.clone());
+        if state.installed.as_ref() != Some(&host_rules) {
+            rules::install(&self.tag, &host_rules)?;
+            state.installed = Some(host_rules.clone());
         }
         rules::allow_in_foreign_chains(&self.tag, &mut state.allowed_in)?;
-        forwarding::open(&wanted.opened)?;
+        forwarding::open(&host_rules.opened)?;
         Ok(forwarding::mtu(&uplinks, routes))
     }
 

@@ -311,13 +311,13 @@ impl BoxFiles {
 
     /// The last lines of the log, or of stderr if `pasta` exited before it opened the log.
     fn last_output(&self) -> String {
-        let words = |path: &Path| {
+        let last_lines = |path: &Path| {
             let text = fs::read(path).unwrap_or_default();
             let text = String::from_utf8_lossy(&text);
             let lines: Vec<&str> = text.lines().rev().take(3).collect();
             lines.into_iter().rev().collect::<Vec<_>>().join("; ")
         };
-        match (words(&self.path(LOG)), words(&self.path(STDERR))) {
+        match (last_lines(&self.path(LOG)), last_lines(&self.path(STDERR))) {
             (log, stderr) if log.is_empty() && stderr.is_empty() => "it printed nothing".to_owned(),
             (log, stderr) if log.is_empty() => stderr,
             (log, _) => log,

@@ -216,8 +216,11 @@ mod tests {
         assert_eq!(pool.address(2).inside, Ipv4Addr::new(10, 9, 0, 10));
         assert!(!pool.claim(range, 2) && !pool.claim(range, 4));
         assert!(!pool.claim("10.8.0.0/28".parse().unwrap(), 1));
-        let given: BTreeSet<u32> =
-            std::iter::from_fn(|| pool.allocate(&[], &Resolvers::none()).map(|it| it.0)).collect();
+        let given: BTreeSet<u32> = std::iter::from_fn(|| {
+            pool.allocate(&[], &Resolvers::none())
+                .map(|allocation| allocation.0)
+        })
+        .collect();
         assert_eq!(given, BTreeSet::from([0, 1, 3]));
     }
 

@@ -91,11 +91,11 @@ fn usable(address: Ipv4Addr) -> bool {
 fn name_servers(file: &str) -> Vec<Ipv4Addr> {
     file.lines()
         .filter_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            if words.next() != Some("nameserver") {
+            let mut fields = line.split_ascii_whitespace();
+            if fields.next() != Some("nameserver") {
                 return None;
             }
-            match words.next()?.parse() {
+            match fields.next()?.parse() {
                 Ok(IpAddr::V4(address)) => Some(address),
                 _ => None,
             }

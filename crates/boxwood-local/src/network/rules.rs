@@ -46,10 +46,10 @@ pub(super) fn install(tag: &Tag, rules: &HostRules) -> Result<(), NetError> {
 
 fn batch(tag: &Tag, rules: &HostRules, refusal: Refusal) -> Batch {
     let prefix = tag.links();
-    let ours = Name::Prefix(&prefix);
+    let box_links = Name::Prefix(&prefix);
     let any_box = Name::Prefix(LINK_PREFIX);
-    let from_box = || Rule::new().arrives_by(ours);
-    let to_box = || Rule::new().leaves_by(ours);
+    let from_box = || Rule::new().arrives_by(box_links);
+    let to_box = || Rule::new().leaves_by(box_links);
     let dns_ports = [Transport::Udp, Transport::Tcp];
     let mut batch = Batch::replacing(&tag.table());
 
@@ -97,8 +97,8 @@ fn batch(tag: &Tag, rules: &HostRules, refusal: Refusal) -> Batch {
     for interface in &rules.opened {
         let chain = format!("{OPENED_PREFIX}{interface}");
         batch.chain(&chain);
-        let stranger = Rule::new().state(State::New).not_redirected();
-        batch.rule(&chain, stranger.drop_silently());
+        let new_connections = Rule::new().state(State::New).not_redirected();
+        batch.rule(&chain, new_connections.drop_silently());
         let arrival = Rule::new()
             .arrives_by(Name::Exact(interface))
             .leaves_elsewhere_than(any_box);
@@ -120,10 +120,10 @@ pub(super) fn remove(tag: &Tag) -> Result<(), NetError> {
     let removal = |source| NetError::PacketFilterRemoval { source };
     let table = tag.table();
     let chains = nftables::chains().map_err(removal)?;
-    let ours = opened(&chains, |of| of == table);
-    let others = opened(&chains, |of| of != table);
+    let opened_here = opened(&chains, |of| of == table);
+    let opened_elsewhere = opened(&chains, |of| of != table);
     // If another daemon uses the interface too, the last daemon disables forwarding.
-    let to_close: BTreeSet<String> = ours.difference(&others).cloned().collect();
+    let to_close: BTreeSet<String> = opened_here.difference(&opened_elsewhere).cloned().collect();
     let closed = forwarding::close(&to_close);
     let mut withdrawn = Ok(());
     for chain in chains.iter().filter(|chain| is_foreign_forward(chain)) {

@@ -26,12 +26,12 @@ where
         ("privileges", "a setuid file gives a command no privileges"),
         ("capabilities", "a command has no capabilities on the host"),
     ];
-    let check = |((name, matters), (mechanism, field, wanted))| {
-        let seen = status.as_ref().map(|status| reported(status, field));
-        let outcome = match seen {
-            Ok(seen) if seen == wanted => Outcome::works("verified inside a box"),
-            Ok(seen) => Outcome::fatal(
-                format!("the kernel reports `{field} {seen}` for a command in a box"),
+    let check = |((name, matters), (mechanism, field, expected))| {
+        let value = status.as_ref().map(|status| reported(status, field));
+        let outcome = match value {
+            Ok(value) if value == expected => Outcome::works("verified inside a box"),
+            Ok(value) => Outcome::fatal(
+                format!("the kernel reports `{field} {value}` for a command in a box"),
                 "this is a bug in Boxwood: please report it",
             ),
             Err(why) => Outcome::fatal(why.clone(), "see the log"),

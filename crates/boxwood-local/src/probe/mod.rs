@@ -55,7 +55,7 @@ fn limits(host: &LocalHost) -> Vec<Finding> {
     ]
     .into_iter()
     .map(|(name, mechanism, matters)| {
-        let outcome = match missing.iter().find(|(known, _)| *known == mechanism) {
+        let outcome = match missing.iter().find(|(other, _)| *other == mechanism) {
             None => Outcome::works("by cgroup"),
             Some((_, why)) if mechanism == Mechanism::PidsLimit => {
                 Outcome::works(format!("by rlimit only: {why}"))

@@ -142,14 +142,18 @@ fn a_box_reaches_no_other_box_of_any_daemon() {
         for (sandbox, lease) in boxes.iter().zip(&leases) {
             sandbox.configure(lease.interface());
         }
-        for (at, lease) in leases.iter().enumerate() {
-            let listener = boxes[at].run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
+        for (index, lease) in leases.iter().enumerate() {
+            let listener =
+                boxes[index].run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
             let address = SocketAddr::from((
                 lease.interface().address,
                 listener.local_addr().unwrap().port(),
             ));
-            assert!(boxes[at].connects(address, GOOD), "{address} from itself");
-            for (from, sandbox) in boxes.iter().enumerate().filter(|(from, _)| *from != at) {
+            assert!(
+                boxes[index].connects(address, GOOD),
+                "{address} from itself"
+            );
+            for (from, sandbox) in boxes.iter().enumerate().filter(|(from, _)| *from != index) {
                 assert!(
                     !sandbox.connects(address, SHORT),
                     "box {at} from box {from}"

@@ -187,11 +187,11 @@ fn installs_the_rules_inside() {
 }
 
 fn guard_from_inside(sandbox: &Namespace, rules: &InsideRules) {
-    let lines = |words: Vec<String>| words.join("\n");
+    let joined = |lines: Vec<String>| lines.join("\n");
     let resolvers = rules.resolvers.iter().map(ToString::to_string).collect();
-    std::fs::write("resolvers", lines(resolvers)).unwrap();
+    std::fs::write("resolvers", joined(resolvers)).unwrap();
     let denied = rules.denied.iter().map(ToString::to_string).collect();
-    std::fs::write("denied", lines(denied)).unwrap();
+    std::fs::write("denied", joined(denied)).unwrap();
     let mut command = inside(sandbox);
     command.args(["./test", "--ignored", "--exact"]);
     command.arg("network::tests::rootless::installs_the_rules_inside");
