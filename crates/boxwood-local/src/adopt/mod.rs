@@ -4,7 +4,7 @@
 //! the [`LocalBox`] from them. The content of the sessions' record is opaque here.
 
 pub(crate) mod framed;
-pub(crate) mod kept;
+pub(crate) mod kept_program;
 pub(crate) mod record;
 pub(crate) mod recovery_socket;
 
@@ -19,7 +19,7 @@ use boxwood_sys::{peer, procfs};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::sync::watch;
 
-use crate::adopt::kept::{KeepGuard, KeptProgram};
+use crate::adopt::kept_program::{KeepGuard, KeptProgram};
 use crate::adopt::record::BoxRecord;
 use crate::cgroup::Group;
 use crate::host::LocalHost;
@@ -116,7 +116,7 @@ struct InitState {
     record: BoxRecord,
     sessions: Vec<u8>,
     fds: Vec<Option<OwnedFd>>,
-    kept: Vec<KeptProgram>,
+    programs: Vec<KeptProgram>,
 }
 
 async fn receive_state(link: &Link) -> Result<InitState, AdoptError> {
@@ -149,7 +149,7 @@ async fn receive_state(link: &Link) -> Result<InitState, AdoptError> {
             FromInit::Retained {
                 id,
                 note,
-                places,
+                places: indexes,
                 ended,
             },
             fds,
@@ -158,13 +158,13 @@ async fn receive_state(link: &Link) -> Result<InitState, AdoptError> {
             return Err(unexpected());
         };
         let invalid = step("parse the note of a kept program");
-        programs.push(KeptProgram::new(id, &note, &places, fds, ended).map_err(invalid)?);
+        programs.push(KeptProgram::new(id, &note, &indexes, fds, ended).map_err(invalid)?);
     }
     Ok(InitState {
         record,
         sessions: sessions.to_vec(),
         fds: fds.into_iter().map(Some).collect(),
-        kept: programs,
+        programs,
     })
 }
 
@@ -200,15 +200,15 @@ impl Reconnected {
         if let Some(namespaces) = open_namespaces(&resources, &record, &mut fds) {
             resources.set_namespaces(namespaces);
         }
-        if let Some(place) = record.image {
-            let held = fds.get_mut(place).and_then(Option::take);
+        if let Some(index) = record.image {
+            let directory = fds.get_mut(index).and_then(Option::take);
             let missing = || step("lock the image of the box")(io::ErrorKind::NotFound.into());
-            resources.keep_image_directory(held.ok_or_else(missing)?);
+            resources.keep_image_directory(directory.ok_or_else(missing)?);
         }
         resources.set_handle(self.handle);
         let resources = Arc::new(resources);
-        let mut processes = Vec::with_capacity(self.state.kept.len());
-        for program in self.state.kept {
+        let mut processes = Vec::with_capacity(self.state.programs.len());
+        for program in self.state.programs {
             let process = resume(program, &link, &resources);
             processes.push(process.map_err(step("adopt a kept program"))?);
         }
@@ -244,10 +244,10 @@ fn claim_ids(host: &LocalHost, record: &BoxRecord, pid: i32) -> Result<BoxIds, A
         .mapping
         .claim(&record.ids)
         .map_err(step("claim the uids of the box"))?;
-    let theirs = ids
+    let are_same = ids
         .are_those_of(pid)
         .map_err(step("read the uid map of the box"))?;
-    if theirs {
+    if are_same {
         return Ok(ids);
     }
     let why = "the uid map of init differs from the record";
@@ -261,8 +261,9 @@ fn open_namespaces(
     record: &BoxRecord,
     fds: &mut [Option<OwnedFd>],
 ) -> Option<BoxNamespaces> {
-    let places = record.namespaces?;
-    let opened = BoxNamespaces::open(resources.init).or_else(|_| BoxNamespaces::kept(places, fds));
+    let indexes = record.namespaces?;
+    let opened =
+        BoxNamespaces::open(resources.init).or_else(|_| BoxNamespaces::from_kept(indexes, fds));
     opened
         .inspect_err(|error| {
             tracing::warn!(%error, name = resources.name, "failed to open the namespaces of an adopted box; mounts cannot be added");
@@ -316,13 +317,13 @@ fn resume(
         };
         link.pending().insert(program.id, pending);
     }
-    let places = program.note.places;
+    let indexes = program.note.places;
     let files = program.take_files()?;
-    let terminal = program.take(places.terminal);
-    let ours = terminal.is_none().then(|| Pipes {
-        stdin: program.take(places.stdin),
-        stdout: program.take(places.stdout),
-        stderr: program.take(places.stderr),
+    let terminal = program.take(indexes.terminal);
+    let pipes = terminal.is_none().then(|| Pipes {
+        stdin: program.take(indexes.stdin),
+        stdout: program.take(indexes.stdout),
+        stderr: program.take(indexes.stderr),
     });
     let spawned = Spawned {
         id: program.id,
@@ -330,13 +331,15 @@ fn resume(
         exit,
         group,
         terminal,
-        kept: Some((places, KeepGuard::new(program.id, link))),
+        kept_streams: Some((indexes, KeepGuard::new(program.id, link))),
     };
-    let kept = spawned.kept.as_ref();
-    let ours = ours.map(|ours| ours.register(kept)).transpose()?;
+    let kept_streams = spawned.kept_streams.as_ref();
+    let streams = pipes
+        .map(|pipes| pipes.register(kept_streams))
+        .transpose()?;
     Ok(KeptProcess {
         note: program.caller_note,
         files,
-        process: spawned.into_process(ours)?,
+        process: spawned.into_process(streams)?,
     })
 }

@@ -18,7 +18,7 @@ const SUFFIX: &str = ".sock";
 /// Directory below the run directory.
 const BOXES: &str = "boxes";
 /// Another daemon that shuts down may remove the common directory in between.
-const TRIES: usize = 5;
+const ATTEMPTS: usize = 5;
 
 /// Binds the socket of a box without listening: init listens, so that the peer credentials are init's.
 pub(crate) fn create(
@@ -28,7 +28,7 @@ pub(crate) fn create(
 ) -> io::Result<(BoxHandle, OwnedFd)> {
     let file = format!("{backend}-{name}{SUFFIX}");
     let mut outcome = Err(io::ErrorKind::NotFound.into());
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         make_directory(directory)?;
         // Only the daemon's user may use the socket.
         outcome = bind_in(directory, &file, SocketFlags::empty(), 0o600);
@@ -115,7 +115,7 @@ pub(crate) fn bind_in(
 pub(crate) fn connect_to(path: &Path) -> io::Result<OwnedFd> {
     let parts = path
         .parent()
-        .zip(path.file_name().and_then(|it| it.to_str()));
+        .zip(path.file_name().and_then(|name| name.to_str()));
     let (directory, file) = parts.ok_or(io::ErrorKind::InvalidInput)?;
     let opened = File::open(directory)?;
     // Nonblocking, so that an init that does not accept cannot block the daemon.
@@ -169,14 +169,20 @@ mod tests {
     fn sockets_are_found_by_backend_until_they_are_removed() {
         let run = tempfile::tempdir().expect("a directory");
         // Longer than a socket address.
-        let place = directory(&run.path().join("x".repeat(150)), "instance");
-        let (one, _socket) = create(&place, "native", "b1-0-0").expect("bind");
-        let (other, _other) = create(&place, "docker", "c-b-1").expect("bind");
-        assert_eq!(of_backend(&place, "native"), std::slice::from_ref(&one));
-        assert_eq!(of_backend(&place, "docker"), std::slice::from_ref(&other));
+        let socket_dir = directory(&run.path().join("x".repeat(150)), "instance");
+        let (one, _socket) = create(&socket_dir, "native", "b1-0-0").expect("bind");
+        let (other, _other) = create(&socket_dir, "docker", "c-b-1").expect("bind");
+        assert_eq!(
+            of_backend(&socket_dir, "native"),
+            std::slice::from_ref(&one)
+        );
+        assert_eq!(
+            of_backend(&socket_dir, "docker"),
+            std::slice::from_ref(&other)
+        );
         // There is no listener.
         assert!(connect_to(&one.socket).is_err());
         remove(&one.socket);
-        assert_eq!(all(&place), [other.socket]);
+        assert_eq!(all(&socket_dir), [other.socket]);
     }
 }

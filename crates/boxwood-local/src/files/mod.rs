@@ -55,15 +55,15 @@ pub(crate) async fn call(sandbox: &LocalBox, call: FileCall) -> Result<FileAnswe
         }
         FileCall::Remove { path, recursive } => FileRequest::Remove { path, recursive },
     };
-    let (ours, theirs) = Channel::pair().map_err(step("open a socket"))?;
-    let ours = AsyncChannel::new(ours).map_err(step("open a socket"))?;
+    let (channel, helper_channel) = Channel::pair().map_err(step("open a socket"))?;
+    let channel = AsyncChannel::new(channel).map_err(step("open a socket"))?;
     let program = Program::File { request, reply: 0 };
     let helper = sandbox
-        .spawn_program(program, vec![OwnedFd::from(theirs)])
+        .spawn_program(program, vec![OwnedFd::from(helper_channel)])
         .await
         .map_err(not_started)?;
-    let answer = tokio::time::timeout(DEADLINE, ours.receive::<FileReply>()).await;
-    match answer {
+    let reply = tokio::time::timeout(DEADLINE, channel.receive::<FileReply>()).await;
+    match reply {
         Ok(Ok((reply, mut fds))) => answer_of(&path, reply, fds.pop()),
         // The helper died without an answer: the box is gone, or it ran out of memory.
         Ok(Err(_)) if helper.ended_with_box().await => Err(FileError::Gone),

@@ -21,26 +21,32 @@ use crate::sandbox::LocalBox;
 
 pub(crate) async fn call(sandbox: &LocalBox, tool: FileTool) -> Result<FileToolAnswer, FileError> {
     let path = tool.path().to_owned();
-    let order = postcard::to_stdvec(&FileToolRequest::from(words(tool)))
+    let request = postcard::to_stdvec(&FileToolRequest::from(helper_tool(tool)))
         .map_err(io::Error::other)
         .map_err(step("encode the request"))?;
-    let order =
-        sealed_file("request", MemfdFlags::empty(), &order).map_err(step("write the request"))?;
-    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(step("open a pipe"))?;
+    let request =
+        sealed_file("request", MemfdFlags::empty(), &request).map_err(step("write the request"))?;
+    let (response_reader, response_writer) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(step("open a pipe"))?;
     let program = Program::FileTool {
         request: 0,
         response: 1,
     };
     let helper = sandbox
-        .spawn_program(program, vec![order, theirs])
+        .spawn_program(program, vec![request, response_writer])
         .await
         .map_err(not_started)?;
     // Closing this end cancels the helper.
-    let ours = PipeReader::new(ours, None).map_err(step("wait for the file helper"))?;
+    let response_reader =
+        PipeReader::new(response_reader, None).map_err(step("wait for the file helper"))?;
     let mut bytes = Vec::new();
-    let most = MAX_RESPONSE_BYTES as u64 + 1;
-    let answer = tokio::time::timeout(DEADLINE, ours.take(most).read_to_end(&mut bytes)).await;
-    match answer {
+    let max_bytes = MAX_RESPONSE_BYTES as u64 + 1;
+    let outcome = tokio::time::timeout(
+        DEADLINE,
+        response_reader.take(max_bytes).read_to_end(&mut bytes),
+    )
+    .await;
+    match outcome {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => return Err(step("read the file helper's answer")(error)),
         Err(_elapsed) => {
@@ -69,7 +75,7 @@ pub(crate) async fn call(sandbox: &LocalBox, tool: FileTool) -> Result<FileToolA
     }
 }
 
-fn words(tool: FileTool) -> file_tools::FileTool {
+fn helper_tool(tool: FileTool) -> file_tools::FileTool {
     match tool {
         FileTool::Read(request) => request.into(),
         FileTool::Write(request) => request.into(),

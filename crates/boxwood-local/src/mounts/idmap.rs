@@ -56,8 +56,8 @@ pub(crate) fn user_namespace(
     owner: Option<u32>,
     map: impl FnOnce(i32) -> io::Result<()>,
 ) -> io::Result<OwnedFd> {
-    let (_ours, theirs) = Channel::pair()?;
-    let process = spawner.spawn(ToSpawner::UserNamespace { owner }, &theirs)?;
+    let (_channel, process_channel) = Channel::pair()?;
+    let process = spawner.spawn(ToSpawner::UserNamespace { owner }, &process_channel)?;
     let namespace =
         map(process.pid).and_then(|()| fs::File::open(format!("/proc/{}/ns/user", process.pid)));
     // The open file keeps the namespace alive.

@@ -70,15 +70,18 @@ impl BoxNamespaces {
 
     /// Uses the descriptors that init kept, because an ordinary user cannot open the namespaces again.
     /// Fails if one is the daemon's own; that they are the box's cannot be verified.
-    pub(crate) fn kept(places: NamespaceIndexes, fds: &mut [Option<OwnedFd>]) -> io::Result<Self> {
-        let mut take = |place: usize| {
-            let fd = fds.get_mut(place).and_then(Option::take);
+    pub(crate) fn from_kept(
+        indexes: NamespaceIndexes,
+        fds: &mut [Option<OwnedFd>],
+    ) -> io::Result<Self> {
+        let mut take = |index: usize| {
+            let fd = fds.get_mut(index).and_then(Option::take);
             fd.ok_or_else(|| io::Error::other("a namespace of the box is missing"))
         };
         let namespaces = Self {
-            user: places.user.map(&mut take).transpose()?,
-            mounts: take(places.mounts)?,
-            net: take(places.net)?,
+            user: indexes.user.map(&mut take).transpose()?,
+            mounts: take(indexes.mounts)?,
+            net: take(indexes.net)?,
         };
         for (fd, name) in [
             (Some(&namespaces.mounts), "mnt"),
@@ -114,8 +117,8 @@ pub(crate) fn check_writable(
     writable_paths: &[String],
     mount: &AdmittedMount,
 ) -> Result<(), MountError> {
-    let inside = |place: &String| {
-        let rest = mount.mount_path().strip_prefix(place.trim_end_matches('/'));
+    let inside = |path: &String| {
+        let rest = mount.mount_path().strip_prefix(path.trim_end_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     if mount.mode() != MountMode::Rw
@@ -167,7 +170,7 @@ pub(crate) fn carry_out(
     let namespaces = resources
         .namespaces()
         .ok_or_else(|| step("open the box's namespaces")(io::ErrorKind::PermissionDenied.into()))?;
-    let places = namespaces
+    let indexes = namespaces
         .add_to(&mut fds)
         .map_err(step("duplicate the box's namespaces"))?;
     drop(namespaces);
@@ -177,21 +180,23 @@ pub(crate) fn carry_out(
     }
     let request = MountRequest {
         identity: resources.ids.identity,
-        user_namespace: places.user,
-        mount_namespace: places.mounts,
-        net_namespace: places.net,
+        user_namespace: indexes.user,
+        mount_namespace: indexes.mounts,
+        net_namespace: indexes.net,
         work,
     };
     let begin = || {
-        let (ours, theirs) = Channel::pair()?;
-        let helper = host.spawner.spawn(ToSpawner::MountHelper, &theirs)?;
-        drop(theirs);
+        let (channel, helper_channel) = Channel::pair()?;
+        let helper = host
+            .spawner
+            .spawn(ToSpawner::MountHelper, &helper_channel)?;
+        drop(helper_channel);
         let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        ours.send(&request, &borrowed).map_err(into_io)?;
-        Ok((ours, helper))
+        channel.send(&request, &borrowed).map_err(into_io)?;
+        Ok((channel, helper))
     };
-    let (ours, helper) = begin().map_err(step("start the mount helper"))?;
-    match wait_for_reply(&ours, &helper, resources) {
+    let (channel, helper) = begin().map_err(step("start the mount helper"))?;
+    match wait_for_reply(&channel, &helper, resources) {
         Ok(FromMountHelper::Done) => Ok(()),
         Ok(FromMountHelper::Failed { step, errno }) => Err(HelperError::Step {
             step,

@@ -14,7 +14,7 @@ use rustix::pipe::{SpliceFlags, splice};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::adopt::kept::StreamGuard;
+use crate::adopt::kept_program::StreamGuard;
 use crate::process::async_fd::{async_fd, poll_read, poll_write};
 
 const SPLICE: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
@@ -69,12 +69,12 @@ impl Output for PipeReader {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         file: BorrowedFd<'_>,
-        most: usize,
+        max_bytes: usize,
     ) -> Poll<io::Result<usize>> {
         let moved = ready!(poll_read(&self.pipe, context, |pipe| {
-            splice(pipe, None, file, None, most, SPLICE)
+            splice(pipe, None, file, None, max_bytes, SPLICE)
         }))?;
-        if moved == 0 && most > 0 {
+        if moved == 0 && max_bytes > 0 {
             self.ended();
         }
         Poll::Ready(Ok(moved))
@@ -120,10 +120,10 @@ impl Input for PipeWriter {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         file: BorrowedFd<'_>,
-        most: usize,
+        max_bytes: usize,
     ) -> Poll<io::Result<usize>> {
         poll_write(&self.pipe, context, |pipe| {
-            splice(file, None, pipe, None, most, SPLICE)
+            splice(file, None, pipe, None, max_bytes, SPLICE)
         })
     }
 }
@@ -168,8 +168,9 @@ mod tests {
         rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(2)).expect("seek");
         let feed = poll_fn(|context| Pin::new(&mut writer).poll_feed(context, file.as_fd(), 64));
         assert_eq!(feed.await.expect("feed"), 3);
-        let again = poll_fn(|context| Pin::new(&mut writer).poll_feed(context, file.as_fd(), 64));
-        assert_eq!(again.await.expect("feed"), 0);
+        let second_feed =
+            poll_fn(|context| Pin::new(&mut writer).poll_feed(context, file.as_fd(), 64));
+        assert_eq!(second_feed.await.expect("feed"), 0);
         assert_eq!(rustix::fs::tell(&file).expect("position"), 5);
         drop(writer);
         let mut rest = Vec::new();
@@ -185,9 +186,9 @@ mod tests {
         let sent: Vec<u8> = (0..300_000_u32).map(|n| n.to_le_bytes()[1]).collect();
         let bytes = sent.clone();
         let writing = tokio::spawn(async move { writer.write_all(&bytes).await });
-        let mut got = Vec::new();
-        reader.read_to_end(&mut got).await.expect("read");
+        let mut received = Vec::new();
+        reader.read_to_end(&mut received).await.expect("read");
         writing.await.expect("join").expect("write");
-        assert_eq!(got, sent);
+        assert_eq!(received, sent);
     }
 }

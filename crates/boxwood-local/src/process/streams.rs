@@ -11,7 +11,7 @@ use boxwood_sys::memory::sealed_file;
 use rustix::fs::MemfdFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::adopt::kept::{KeepGuard, StreamGuard, StreamIndexes};
+use crate::adopt::kept_program::{KeepGuard, StreamGuard, StreamIndexes};
 use crate::cgroup::ExecGroup;
 use crate::lock;
 use crate::process::pipe::{PipeReader, PipeWriter};
@@ -19,15 +19,15 @@ use crate::sandbox::link::{SharedGroup, release_group};
 use crate::sandbox::resources::BoxResources;
 
 /// The kernel limits one argument to 128 KiB; longer scripts are passed in a memfd.
-const LONGEST_INLINE_SCRIPT: usize = 96 * 1024;
+const MAX_INLINE_SCRIPT_BYTES: usize = 96 * 1024;
 /// The kernel's limit for one argument, without the terminating NUL.
-const LONGEST_ARGUMENT: usize = 128 * 1024 - 1;
+const MAX_ARGUMENT_BYTES: usize = 128 * 1024 - 1;
 
 pub(crate) struct Prepared {
     pub(crate) program: Program,
-    pub(crate) theirs: Vec<OwnedFd>,
+    pub(crate) child_fds: Vec<OwnedFd>,
     /// `None` for a terminal.
-    pub(crate) ours: Option<Pipes>,
+    pub(crate) pipes: Option<Pipes>,
     pub(crate) keep: Option<Keep>,
 }
 
@@ -58,12 +58,12 @@ pub(crate) fn prepare(
         stdio,
         keep,
     } = request;
-    let mut theirs = Vec::with_capacity(4);
-    let mut place = |fd| {
-        theirs.push(fd);
-        theirs.len() - 1
+    let mut child_fds = Vec::with_capacity(4);
+    let mut add = |fd| {
+        child_fds.push(fd);
+        child_fds.len() - 1
     };
-    let (stdio, ours) = match stdio {
+    let (stdio, pipes) = match stdio {
         Stdio::Terminal(size) => (
             StdioPlan::Terminal {
                 rows: size.rows,
@@ -82,16 +82,16 @@ pub(crate) fn prepare(
             };
             let (stdin, our_stdin) = match stdio {
                 Stdio::Pipes => {
-                    let (theirs, ours) = pipe()?;
-                    (Some(place(theirs)), Some(ours))
+                    let (read_end, write_end) = pipe()?;
+                    (Some(add(read_end)), Some(write_end))
                 }
                 _ => (None, None),
             };
             let ((our_stdout, stdout), (our_stderr, stderr)) = (pipe()?, pipe()?);
             let plan = StdioPlan::Streams {
                 stdin,
-                stdout: place(stdout),
-                stderr: place(stderr),
+                stdout: add(stdout),
+                stderr: add(stderr),
             };
             (
                 plan,
@@ -108,13 +108,13 @@ pub(crate) fn prepare(
             let script = script.as_bytes();
             let memfd = sealed_file("script", MemfdFlags::empty(), script).map_err(step)?;
             argv = vec![argv[0].clone(), "/dev/fd/3".to_owned()];
-            Some(place(memfd))
+            Some(add(memfd))
         }
         None => None,
     };
     if argv
         .iter()
-        .any(|argument| argument.len() > LONGEST_ARGUMENT)
+        .any(|argument| argument.len() > MAX_ARGUMENT_BYTES)
     {
         return Err(SpawnError::TooLong);
     }
@@ -127,8 +127,8 @@ pub(crate) fn prepare(
             stdio,
             script,
         },
-        theirs,
-        ours,
+        child_fds,
+        pipes,
         keep,
     })
 }
@@ -137,58 +137,60 @@ pub(crate) fn prepare(
 fn long_script(argv: &[String]) -> Option<&str> {
     match argv {
         [shell, flag, script] if shell == "/bin/sh" && flag == "-c" => {
-            (script.len() > LONGEST_INLINE_SCRIPT).then_some(script)
+            (script.len() > MAX_INLINE_SCRIPT_BYTES).then_some(script)
         }
         _ => None,
     }
 }
 
 /// The descriptors that init keeps of the program, and their indexes.
-pub(crate) fn kept<'a>(
-    ours: Option<&'a Pipes>,
+pub(crate) fn kept_fds<'a>(
+    pipes: Option<&'a Pipes>,
     keep: &'a Keep,
 ) -> (StreamIndexes, Vec<BorrowedFd<'a>>) {
     let mut fds = Vec::new();
-    let mut place = |fd: &'a Option<OwnedFd>| {
+    let mut add = |fd: &'a Option<OwnedFd>| {
         fds.push(fd.as_ref()?.as_fd());
         Some(fds.len() - 1)
     };
-    let mut places = ours.map_or_else(StreamIndexes::default, |ours| StreamIndexes {
-        stdin: place(&ours.stdin),
-        stdout: place(&ours.stdout),
-        stderr: place(&ours.stderr),
+    let mut indexes = pipes.map_or_else(StreamIndexes::default, |pipes| StreamIndexes {
+        stdin: add(&pipes.stdin),
+        stdout: add(&pipes.stdout),
+        stderr: add(&pipes.stderr),
         ..StreamIndexes::default()
     });
-    places.first_file = fds.len();
-    places.files = keep.files.len();
+    indexes.first_file = fds.len();
+    indexes.files = keep.files.len();
     fds.extend(keep.files.iter().map(|file| file.as_fd()));
-    places.terminal = ours.is_none().then_some(fds.len());
-    (places, fds)
+    indexes.terminal = pipes.is_none().then_some(fds.len());
+    (indexes, fds)
 }
 
 impl Pipes {
-    /// Registers the pipes with the runtime. `kept` is set if init keeps the program.
+    /// Registers the pipes with the runtime. `kept_streams` is set if init keeps the program.
     pub(crate) fn register(
         self,
-        kept: Option<&(StreamIndexes, Arc<KeepGuard>)>,
+        kept_streams: Option<&(StreamIndexes, Arc<KeepGuard>)>,
     ) -> io::Result<Streams> {
-        let places = kept.map(|(places, _)| *places).unwrap_or_default();
-        let guard = |place| kept.map(|(_, keep_guard)| StreamGuard::new(keep_guard, place));
+        let indexes = kept_streams
+            .map(|(indexes, _)| *indexes)
+            .unwrap_or_default();
+        let guard = |index| kept_streams.map(|(_, keep_guard)| StreamGuard::new(keep_guard, index));
         let stdin = match self.stdin {
-            Some(fd) => Some(Box::new(PipeWriter::new(fd, guard(places.stdin))?) as _),
+            Some(fd) => Some(Box::new(PipeWriter::new(fd, guard(indexes.stdin))?) as _),
             None => None,
         };
-        let output = |pipe: Option<OwnedFd>, place| -> io::Result<Box<dyn Output>> {
+        let output = |pipe: Option<OwnedFd>, index| -> io::Result<Box<dyn Output>> {
             Ok(match pipe {
-                Some(pipe) => Box::new(PipeReader::new(pipe, guard(place))?),
+                Some(pipe) => Box::new(PipeReader::new(pipe, guard(index))?),
                 // Closed by an earlier daemon.
                 None => Box::new(Copied(tokio::io::empty())),
             })
         };
         Ok(Streams {
             stdin,
-            stdout: Some(output(self.stdout, places.stdout)?),
-            stderr: Some(output(self.stderr, places.stderr)?),
+            stdout: Some(output(self.stdout, indexes.stdout)?),
+            stderr: Some(output(self.stderr, indexes.stderr)?),
         })
     }
 }

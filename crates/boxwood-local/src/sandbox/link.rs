@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use tokio::io::empty;
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::adopt::kept::{KeepGuard, StreamIndexes};
+use crate::adopt::kept_program::{KeepGuard, StreamIndexes};
 use crate::cgroup::{Counters, ExecGroup, Group};
 use crate::lock;
 use crate::process;
@@ -77,13 +77,13 @@ pub(crate) struct Spawned {
     /// The master side of its terminal.
     pub(crate) terminal: Option<OwnedFd>,
     /// Set if init keeps the program for the next daemon, until the last handle is dropped.
-    pub(crate) kept: Option<(StreamIndexes, Arc<KeepGuard>)>,
+    pub(crate) kept_streams: Option<(StreamIndexes, Arc<KeepGuard>)>,
 }
 
 impl Spawned {
     /// Builds the process handle for the layers above, with our ends of the streams. `None` for a terminal.
     pub(crate) fn into_process(self, streams: Option<Streams>) -> io::Result<Process> {
-        let keep_guard = self.kept.as_ref().map(|(_, keep_guard)| keep_guard);
+        let keep_guard = self.kept_streams.as_ref().map(|(_, keep_guard)| keep_guard);
         let streams = match (streams, &self.terminal) {
             (Some(streams), _) => streams,
             (None, Some(master)) => Streams::of_terminal(master, keep_guard)?,
@@ -234,8 +234,8 @@ impl Link {
         resources.dead().await;
         resources.release_image();
         self.closed.store(true, Ordering::Release);
-        let left = std::mem::take(&mut *self.pending());
-        for (_, pending) in left {
+        let programs = std::mem::take(&mut *self.pending());
+        for (_, pending) in programs {
             pending.exit.send_replace(Some(process::gone()));
             // Init may have started the program. Reporting it as started and gone prevents a retry in
             // another box.

@@ -22,7 +22,7 @@ use rustix::process::Signal;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::adopt::framed;
-use crate::adopt::kept::{KeepGuard, Note, StreamIndexes};
+use crate::adopt::kept_program::{KeepGuard, Note, StreamIndexes};
 use crate::adopt::record::BoxRecord;
 use crate::cgroup::{ExecGroup, Group};
 use crate::files;
@@ -36,8 +36,8 @@ use crate::sandbox::resources::BoxResources;
 use crate::start::StartedInit;
 
 /// What init keeps of a program for the next daemon.
-pub(crate) struct KeepOrder<'a> {
-    pub(crate) places: StreamIndexes,
+pub(crate) struct KeepRequest<'a> {
+    pub(crate) indexes: StreamIndexes,
     pub(crate) fds: Vec<BorrowedFd<'a>>,
     pub(crate) note: &'a [u8],
 }
@@ -111,9 +111,9 @@ impl LocalBox {
         self.last_activity.touch();
         let active_work = host.active_work.enter();
         let alone = Arc::clone(&self.mounting).lock_owned().await;
-        let (resources, wanted) = (Arc::clone(&self.resources), mount.clone());
+        let (resources, owned_mount) = (Arc::clone(&self.resources), mount.clone());
         let work = move || {
-            let outcome = live_mount::mount(&host, &resources, &wanted);
+            let outcome = live_mount::mount(&host, &resources, &owned_mount);
             drop((alone, active_work));
             outcome
         };
@@ -142,7 +142,7 @@ impl LocalBox {
         &self,
         program: Program,
         fds: Vec<OwnedFd>,
-        keep: Option<KeepOrder<'_>>,
+        keep: Option<KeepRequest<'_>>,
     ) -> Result<Requested, SpawnError> {
         let failed = |step: &'static str| move |source| self.resources.spawn_failed(step, source);
         if !self.is_running() {
@@ -167,17 +167,17 @@ impl LocalBox {
             borrowed.push(directory.as_fd());
             borrowed.len() - 1
         });
-        let kept = match &keep {
-            Some(order) => {
+        let retain = match &keep {
+            Some(keep) => {
                 let note = Note {
-                    places: order.places,
+                    places: keep.indexes,
                     group: group.with(ExecGroup::name).flatten(),
                     before,
                 };
                 let first = borrowed.len();
-                borrowed.extend_from_slice(&order.fds);
+                borrowed.extend_from_slice(&keep.fds);
                 Some(boxwood_init::Retain {
-                    note: framed::pack(&note, order.note)
+                    note: framed::pack(&note, keep.note)
                         .map_err(failed("encode the note of the program"))?,
                     fds: (first..borrowed.len()).collect(),
                 })
@@ -194,12 +194,12 @@ impl LocalBox {
         };
         self.link.pending().insert(id, pending);
         // From here on init may have started the program, even if this call fails.
-        let kept_as = keep.map(|order| (order.places, KeepGuard::new(id, &self.link)));
+        let kept_streams = keep.map(|keep| (keep.indexes, KeepGuard::new(id, &self.link)));
         let message = ToInit::Spawn(Spawn {
             id,
             program,
             cgroup,
-            retain: kept,
+            retain,
         });
         let sent = if self.is_running() {
             self.link.send(&message, &borrowed).await
@@ -222,7 +222,7 @@ impl LocalBox {
                 exit,
                 group,
                 terminal: None,
-                kept: kept_as,
+                kept_streams,
             },
             reply: spawned,
             kill_on_abandon,
@@ -279,7 +279,10 @@ impl Sandbox for LocalBox {
 
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Process, SpawnError>> {
         Box::pin(async move {
-            let no_terminals = self.relayed.as_ref().is_some_and(|it| !it.terminals);
+            let no_terminals = self
+                .relayed
+                .as_ref()
+                .is_some_and(|relayed| !relayed.terminals);
             if no_terminals && matches!(request.stdio, Stdio::Terminal(_)) {
                 return Err(SpawnError::Step {
                     step: "open a terminal (not supported by this backend)".to_owned(),
@@ -288,28 +291,28 @@ impl Sandbox for LocalBox {
             }
             let streams::Prepared {
                 program,
-                theirs,
-                ours,
+                child_fds,
+                pipes,
                 keep,
             } = streams::prepare(request, self.resources.ids.owner())?;
             // Without a recovery socket the box ends with the daemon, so nothing has to be kept.
             let keep = keep.filter(|_| self.resources.is_adoptable());
-            let order = keep.as_ref().map(|keep| {
-                let (places, fds) = streams::kept(ours.as_ref(), keep);
-                KeepOrder {
-                    places,
+            let keep_request = keep.as_ref().map(|keep| {
+                let (indexes, fds) = streams::kept_fds(pipes.as_ref(), keep);
+                KeepRequest {
+                    indexes,
                     fds,
                     note: &keep.note,
                 }
             });
-            let requested = self.request(program, theirs, order).await?;
+            let requested = self.request(program, child_fds, keep_request).await?;
             // Registered while init starts the program.
-            let kept = requested.program.kept.as_ref();
-            let ours = ours.map(|ours| ours.register(kept)).transpose();
-            let ours = ours.map_err(streams::step)?;
+            let kept_streams = requested.program.kept_streams.as_ref();
+            let streams = pipes.map(|pipes| pipes.register(kept_streams)).transpose();
+            let streams = streams.map_err(streams::step)?;
             let spawned = requested.started().await?;
             let id = spawned.id;
-            match spawned.into_process(ours) {
+            match spawned.into_process(streams) {
                 Ok(process) => Ok(process),
                 Err(error) => {
                     // The caller gets no handle, so the program would never be stopped.

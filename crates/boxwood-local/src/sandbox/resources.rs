@@ -112,14 +112,15 @@ impl BoxResources {
         self.keep_image_directory(lease.into_lock());
     }
 
-    pub(crate) fn keep_image_directory(&self, held: OwnedFd) {
-        *lock(&self.image) = Some(held);
+    pub(crate) fn keep_image_directory(&self, directory: OwnedFd) {
+        *lock(&self.image) = Some(directory);
     }
 
     pub(crate) fn image_directory(&self) -> io::Result<Option<OwnedFd>> {
-        let held = lock(&self.image);
-        held.as_ref()
-            .map(|held| held.as_fd().try_clone_to_owned())
+        let directory = lock(&self.image);
+        directory
+            .as_ref()
+            .map(|directory| directory.as_fd().try_clone_to_owned())
             .transpose()
     }
 

@@ -22,7 +22,7 @@ use crate::host::LocalHost;
 use crate::host::names;
 use crate::process::async_fd::async_fd;
 
-const TRIES: usize = 5;
+const ATTEMPTS: usize = 5;
 
 /// Dropping it removes the directory.
 pub struct BootstrapDir {
@@ -136,7 +136,7 @@ fn parent(host: &LocalHost) -> PathBuf {
 /// Another daemon that shuts down may remove the common directory in between.
 fn make_directory(directory: &Path) -> io::Result<()> {
     let mut outcome = Ok(());
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         if let Some(parent) = directory.parent() {
             // `boxwood run` may be the first to use the state directory, which is private.
             if let Some(state_dir) = parent.parent() {
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn a_missing_state_directory_is_created_private() {
-        let place = tempfile::tempdir().expect("a directory");
-        let state_dir = place.path().join("state");
+        let temp = tempfile::tempdir().expect("a directory");
+        let state_dir = temp.path().join("state");
         make_directory(&state_dir.join("boxes").join("b1-0-0")).expect("created");
         let mode = fs::metadata(&state_dir).expect("stat").permissions().mode();
         assert_eq!(mode & 0o777, 0o700);

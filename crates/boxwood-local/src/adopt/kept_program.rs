@@ -52,42 +52,42 @@ impl KeptProgram {
     pub(crate) fn new(
         id: u64,
         note: &[u8],
-        places: &[usize],
+        indexes: &[usize],
         fds: Vec<OwnedFd>,
         ended: Option<boxwood_init::Ended>,
     ) -> io::Result<Self> {
         const MAX: usize = boxwood_init::MAX_FDS + 1;
-        if places.len() != fds.len() || places.iter().any(|&place| place >= MAX) {
+        if indexes.len() != fds.len() || indexes.iter().any(|&index| index >= MAX) {
             return Err(io::Error::other(
                 "the descriptors do not match the indexes of a kept program",
             ));
         }
-        let (note, callers) = framed::unpack::<Note>(note)?;
-        let room = places.iter().max().map_or(0, |last| last + 1);
-        let mut by_place: Vec<Option<OwnedFd>> = (0..room).map(|_| None).collect();
-        for (&place, fd) in places.iter().zip(fds) {
-            by_place[place] = Some(fd);
+        let (note, caller_note) = framed::unpack::<Note>(note)?;
+        let length = indexes.iter().max().map_or(0, |last| last + 1);
+        let mut by_index: Vec<Option<OwnedFd>> = (0..length).map(|_| None).collect();
+        for (&index, fd) in indexes.iter().zip(fds) {
+            by_index[index] = Some(fd);
         }
         Ok(Self {
             id,
             note,
-            caller_note: callers.to_vec(),
-            fds: by_place,
+            caller_note: caller_note.to_vec(),
+            fds: by_index,
             ended,
         })
     }
 
-    pub(crate) fn take(&mut self, place: Option<usize>) -> Option<OwnedFd> {
-        self.fds.get_mut(place?)?.take()
+    pub(crate) fn take(&mut self, index: Option<usize>) -> Option<OwnedFd> {
+        self.fds.get_mut(index?)?.take()
     }
 
     /// Takes the caller's files. Fails if one is missing.
     pub(crate) fn take_files(&mut self) -> io::Result<Vec<OwnedFd>> {
-        let indexes = self.note.places;
+        let streams = self.note.places;
         let missing = || io::Error::other("a file of a kept program is missing");
-        let places = (0..indexes.files).map(|number| indexes.first_file.checked_add(number));
-        places
-            .map(|place| self.take(place).ok_or_else(missing))
+        let indexes = (0..streams.files).map(|number| streams.first_file.checked_add(number));
+        indexes
+            .map(|index| self.take(index).ok_or_else(missing))
             .collect()
     }
 }
@@ -117,32 +117,32 @@ impl Drop for KeepGuard {
 pub(crate) struct StreamGuard {
     keep_guard: Arc<KeepGuard>,
     /// `None` if init does not have to be notified.
-    place: Option<usize>,
+    index: Option<usize>,
 }
 
 impl StreamGuard {
-    pub(crate) fn new(keep_guard: &Arc<KeepGuard>, place: Option<usize>) -> Self {
+    pub(crate) fn new(keep_guard: &Arc<KeepGuard>, index: Option<usize>) -> Self {
         Self {
             keep_guard: Arc::clone(keep_guard),
-            place,
+            index,
         }
     }
 
     /// The other side is closed, so init does not have to close its copy.
     pub(crate) fn disarm(&mut self) {
-        self.place = None;
+        self.index = None;
     }
 }
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        let Some(place) = self.place else { return };
+        let Some(index) = self.index else { return };
         // Dropping the last reference releases the whole program.
         if Arc::strong_count(&self.keep_guard) > 1 {
             let id = self.keep_guard.id;
             self.keep_guard
                 .link
-                .post(ToInit::CloseRetained { id, place });
+                .post(ToInit::CloseRetained { id, place: index });
         }
     }
 }
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_kept_program_is_restored() {
-        let places = StreamIndexes {
+        let indexes = StreamIndexes {
             stdout: Some(0),
             stderr: Some(1),
             first_file: 2,
@@ -161,7 +161,7 @@ mod tests {
             ..StreamIndexes::default()
         };
         let note = Note {
-            places,
+            places: indexes,
             group: Some("e7".to_owned()),
             before: Counters { oom: 3, pids: 4 },
         };
@@ -172,12 +172,12 @@ mod tests {
                 .expect("it is whole");
         assert_eq!(program.caller_note, b"theirs");
         assert_eq!(program.note, note);
-        assert!(program.take(places.stdout).is_none() && program.take(places.stderr).is_some());
+        assert!(program.take(indexes.stdout).is_none() && program.take(indexes.stderr).is_some());
         assert_eq!(program.take_files().expect("both").len(), 2);
 
-        let mut without =
+        let mut incomplete =
             KeptProgram::new(1, &packed, &[2], vec![file()], None).expect("it is whole");
-        assert!(without.take_files().is_err());
+        assert!(incomplete.take_files().is_err());
         assert!(KeptProgram::new(1, &packed, &[1], vec![], None).is_err());
         assert!(KeptProgram::new(1, &packed, &[usize::MAX], vec![file()], None).is_err());
         assert!(KeptProgram::new(1, b"?", &[], vec![], None).is_err());
