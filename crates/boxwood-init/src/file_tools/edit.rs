@@ -60,21 +60,21 @@ pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited
             return Err(FileToolError::new(FileToolErrorKind::InvalidArgument, text));
         }
     }
-    let kept = before.len() - count * old.len();
+    let unchanged = before.len() - count * old.len();
     let size = (count as u64)
         .saturating_mul(new.len() as u64)
-        .saturating_add(kept as u64);
+        .saturating_add(unchanged as u64);
     if size > MAX_FILE_BYTES as u64 {
         return Err(write::too_large("the edited file", size));
     }
     let mut after = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-    let mut at = 0;
-    for place in finder.find_iter(&before) {
-        after.extend_from_slice(&before[at..place]);
+    let mut copied = 0;
+    for match_start in finder.find_iter(&before) {
+        after.extend_from_slice(&before[copied..match_start]);
         after.extend_from_slice(new.as_bytes());
-        at = place + old.len();
+        copied = match_start + old.len();
     }
-    after.extend_from_slice(&before[at..]);
+    after.extend_from_slice(&before[copied..]);
     put(Path::new(path), &after).map_err(&failed)?;
     Ok(Edited {
         replaced: count as u64,
@@ -88,11 +88,11 @@ pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited
 fn lock_directory(path: &Path) -> Option<File> {
     let target = fs::canonicalize(path).ok()?;
     let directory = File::open(target.parent()?).ok()?;
-    let began = Instant::now();
+    let started = Instant::now();
     loop {
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Some(directory),
-            Err(Errno::AGAIN | Errno::INTR) if began.elapsed() < LOCK_TIMEOUT => {
+            Err(Errno::AGAIN | Errno::INTR) if started.elapsed() < LOCK_TIMEOUT => {
                 std::thread::sleep(RETRY);
             }
             Err(_) => return None,
@@ -103,8 +103,8 @@ fn lock_directory(path: &Path) -> Option<File> {
 fn put(path: &Path, content: &[u8]) -> io::Result<()> {
     // It exists, so its real path is known.
     let target = fs::canonicalize(path)?;
-    let there = fs::symlink_metadata(&target)?;
-    write::replace(&target, Some(&there), content)
+    let existing = fs::symlink_metadata(&target)?;
+    write::replace(&target, Some(&existing), content)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod write;
 
 use std::time::Duration;
 
-pub use search::IsWanted;
+pub use search::IsCallerWaiting;
 pub use types::{
     Edited, FileTool, FileToolError, FileToolErrorKind, FileToolRequest, FileToolResponse, Found,
     GrepLine, GrepQuery, Lines, Text, Written,
@@ -32,10 +32,10 @@ pub const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;
 /// A search that takes longer returns a partial result.
 pub const SEARCH_TIME: Duration = Duration::from_secs(20);
 
-/// Runs a tool. Stops early if `wanted` returns false because the caller no longer waits.
+/// Runs a tool. Stops early if `is_caller_waiting` returns false because the caller no longer waits.
 pub fn run(
     request: FileToolRequest,
-    wanted: &IsWanted<'_>,
+    is_caller_waiting: &IsCallerWaiting<'_>,
 ) -> Result<FileToolResponse, FileToolError> {
     let control = SearchControl::new(Duration::from_millis(request.search_ms));
     match request.tool {
@@ -45,7 +45,7 @@ pub fn run(
             limit,
             max_bytes,
         } => {
-            let keep_going = || !control.is_over() && wanted();
+            let keep_going = || !control.is_over() && is_caller_waiting();
             read::read(&path, offset, limit, max_bytes, &keep_going).map(FileToolResponse::Read)
         }
         FileTool::Write { path, content } => {
@@ -62,9 +62,10 @@ pub fn run(
             path,
             limit,
             ignored,
-        } => {
-            glob::glob(&pattern, &path, limit, ignored, control, wanted).map(FileToolResponse::Glob)
+        } => glob::glob(&pattern, &path, limit, ignored, control, is_caller_waiting)
+            .map(FileToolResponse::Glob),
+        FileTool::Grep(query) => {
+            grep::grep(&query, control, is_caller_waiting).map(FileToolResponse::Grep)
         }
-        FileTool::Grep(query) => grep::grep(&query, control, wanted).map(FileToolResponse::Grep),
     }
 }

@@ -25,8 +25,8 @@ pub(super) enum Opened {
 /// Follows symlinks. FIFOs and devices are rejected without being opened.
 pub(super) fn open(path: &str, missing: &str) -> Result<Opened, FileToolError> {
     let failed = |errno: Errno| FileToolError::of(path, missing)(errno.into());
-    let looked = rustix::fs::stat(path).map_err(failed)?;
-    if !is_file(&looked) && !is_directory(&looked) {
+    let stat = rustix::fs::stat(path).map_err(failed)?;
+    if !is_file(&stat) && !is_directory(&stat) {
         return Err(FileToolError::not_a_file(path));
     }
     let fd = rustix::fs::open(path, OPEN_FLAGS, Mode::empty()).map_err(failed)?;
@@ -71,14 +71,14 @@ pub(super) fn is_on_pseudo_filesystem(fd: impl AsFd) -> rustix::io::Result<bool>
 
 /// Reads until `buffer` is full or the file ends.
 pub(super) fn fill(file: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut at = 0;
-    while at < buffer.len() {
-        match file.read(&mut buffer[at..]) {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read(&mut buffer[filled..]) {
             Ok(0) => break,
-            Ok(n) => at += n,
+            Ok(n) => filled += n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(at)
+    Ok(filled)
 }

@@ -55,7 +55,7 @@ struct Range {
 /// The selected lines of a stream of bytes.
 struct Slice<'a> {
     range: &'a Range,
-    kept: Vec<u8>,
+    content: Vec<u8>,
     /// Number of newlines so far.
     ends: u64,
     /// The byte limit was reached.
@@ -69,7 +69,7 @@ impl<'a> Slice<'a> {
     fn new(range: &'a Range) -> Self {
         Self {
             range,
-            kept: Vec::new(),
+            content: Vec::new(),
             ends: 0,
             cut: false,
             beyond: false,
@@ -82,18 +82,19 @@ impl<'a> Slice<'a> {
         while !chunk.is_empty() {
             let line = self.ends + 1;
             let before = line < self.range.first;
-            let behind = self.cut || line - self.range.first.min(line) >= self.range.lines;
-            if !before && behind {
+            let after = self.cut || line - self.range.first.min(line) >= self.range.lines;
+            if !before && after {
                 self.beyond = true;
                 self.ends += memchr::memchr_iter(b'\n', chunk).count() as u64;
                 return;
             }
             let end = memchr::memchr(b'\n', chunk);
-            let (piece, rest) = chunk.split_at(end.map_or(chunk.len(), |end| end + 1));
+            let (part, rest) = chunk.split_at(end.map_or(chunk.len(), |end| end + 1));
             if !before {
-                let room = self.range.bytes - self.kept.len();
-                self.kept.extend_from_slice(&piece[..piece.len().min(room)]);
-                self.cut = piece.len() > room;
+                let remaining = self.range.bytes - self.content.len();
+                self.content
+                    .extend_from_slice(&part[..part.len().min(remaining)]);
+                self.cut = part.len() > remaining;
                 self.beyond |= self.cut;
             }
             self.ends += u64::from(end.is_some());
@@ -112,17 +113,17 @@ impl<'a> Slice<'a> {
 
     fn into_content(mut self) -> (String, bool) {
         if self.cut
-            && let Err(error) = std::str::from_utf8(&self.kept)
+            && let Err(error) = std::str::from_utf8(&self.content)
             && error.error_len().is_none()
         {
             // The last character is incomplete.
-            self.kept.truncate(error.valid_up_to());
+            self.content.truncate(error.valid_up_to());
         }
-        let mut content = String::from_utf8_lossy(&self.kept).into_owned();
+        let mut content = String::from_utf8_lossy(&self.content).into_owned();
         // Replacement characters are longer than the bytes they replace.
-        let whole = content.len() <= self.range.bytes;
+        let fits = content.len() <= self.range.bytes;
         content.truncate(content.floor_char_boundary(self.range.bytes));
-        (content, self.beyond || !whole)
+        (content, self.beyond || !fits)
     }
 }
 
@@ -179,7 +180,7 @@ fn lines_in(content: &str) -> u64 {
 
 /// The first names in sorted order, in bounded memory.
 fn names(directory: &OwnedFd, range: &Range) -> std::io::Result<Text> {
-    let mut kept = BinaryHeap::new();
+    let mut first_names = BinaryHeap::new();
     let (mut bytes, mut total) = (0, 0_u64);
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -189,17 +190,17 @@ fn names(directory: &OwnedFd, range: &Range) -> std::io::Result<Text> {
         }
         total += 1;
         bytes += name.len() + 1;
-        kept.push(name.to_vec());
+        first_names.push(name.to_vec());
         while bytes > MAX_TEXT_BYTES {
-            let Some(last) = kept.pop() else { break };
+            let Some(last) = first_names.pop() else { break };
             bytes -= last.len() + 1;
         }
     }
-    let whole = kept.len() as u64 == total;
+    let is_complete = first_names.len() as u64 == total;
     let mut slice = Slice::new(range);
-    let names = kept.into_sorted_vec();
-    for (place, name) in names.iter().enumerate() {
-        if place > 0 {
+    let names = first_names.into_sorted_vec();
+    for (index, name) in names.iter().enumerate() {
+        if index > 0 {
             slice.push(b"\n");
         }
         slice.push(name);
@@ -210,7 +211,7 @@ fn names(directory: &OwnedFd, range: &Range) -> std::io::Result<Text> {
         text.content.pop();
     }
     text.is_directory = true;
-    text.truncated |= !whole;
+    text.truncated |= !is_complete;
     Ok(text)
 }
 
@@ -226,8 +227,13 @@ mod tests {
         (directory, path)
     }
 
-    fn read(path: &str, offset: u64, limit: Option<u64>, most: u64) -> Result<Text, FileToolError> {
-        super::read(path, offset, limit, most, &|| true)
+    fn read(
+        path: &str,
+        offset: u64,
+        limit: Option<u64>,
+        max_bytes: u64,
+    ) -> Result<Text, FileToolError> {
+        super::read(path, offset, limit, max_bytes, &|| true)
     }
 
     #[test]
@@ -238,20 +244,20 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'x'; BINARY_CHECK_BYTES], 4)
             .expect("written");
         file.set_len(1 << 42).expect("sparse");
-        let looks = std::cell::Cell::new(0);
+        let calls = std::cell::Cell::new(0);
         let keep_going = || {
-            looks.set(looks.get() + 1);
-            looks.get() < 3
+            calls.set(calls.get() + 1);
+            calls.get() < 3
         };
         let read = super::read(&path, 1 << 40, None, 100, &keep_going).expect("read");
         assert_eq!((read.content.as_str(), read.total_lines), ("", None));
         assert!(read.truncated);
-        assert_eq!(looks.get(), 3);
+        assert_eq!(calls.get(), 3);
     }
 
-    fn slice(bytes: &[u8], offset: u64, limit: Option<u64>, most: u64) -> Text {
+    fn slice(bytes: &[u8], offset: u64, limit: Option<u64>, max_bytes: u64) -> Text {
         let (_directory, path) = at("file", bytes);
-        read(&path, offset, limit, most).expect("read")
+        read(&path, offset, limit, max_bytes).expect("read")
     }
 
     #[test]

@@ -26,13 +26,13 @@ pub(super) fn write(path: &str, content: &[u8]) -> Result<Written, FileToolError
     }
     let failed = FileToolError::of(path, MISSING);
     let target = target(Path::new(path)).map_err(&failed)?;
-    let there = match fs::symlink_metadata(&target) {
+    let existing = match fs::symlink_metadata(&target) {
         Ok(metadata) => Some(metadata),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(failed(error)),
     };
-    if let Some(there) = &there {
-        let kind = there.file_type();
+    if let Some(existing) = &existing {
+        let kind = existing.file_type();
         if kind.is_dir() {
             return Err(FileToolError::is_a_directory(path));
         }
@@ -51,10 +51,10 @@ pub(super) fn write(path: &str, content: &[u8]) -> Result<Written, FileToolError
                 .map_err(&failed)?;
         }
     }
-    replace(&target, there.as_ref(), content).map_err(&failed)?;
+    replace(&target, existing.as_ref(), content).map_err(&failed)?;
     Ok(Written {
         size: content.len() as u64,
-        created: there.is_none(),
+        created: existing.is_none(),
     })
 }
 
@@ -68,17 +68,17 @@ pub(super) fn too_large(what: &str, size: u64) -> FileToolError {
 
 /// Resolves symlinks, also if the last one is dangling.
 fn target(path: &Path) -> io::Result<PathBuf> {
-    let mut at = path.to_owned();
+    let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
-        match fs::read_link(&at) {
+        match fs::read_link(&path) {
             Ok(link) => {
-                let parent = at.parent().unwrap_or(Path::new("/")).to_owned();
-                at = parent.join(link);
+                let parent = path.parent().unwrap_or(Path::new("/")).to_owned();
+                path = parent.join(link);
             }
             // Not a symlink, or missing.
             Err(error) => {
                 return match error.raw_os_error().map(Errno::from_raw_os_error) {
-                    Some(Errno::INVAL | Errno::NOENT) => Ok(at),
+                    Some(Errno::INVAL | Errno::NOENT) => Ok(path),
                     _ => Err(error),
                 };
             }
@@ -87,47 +87,49 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     Err(Errno::LOOP.into())
 }
 
-/// `there` is the metadata of the existing file.
+/// `existing` is the metadata of the existing file.
 pub(super) fn replace(
     target: &Path,
-    there: Option<&fs::Metadata>,
+    existing: Option<&fs::Metadata>,
     content: &[u8],
 ) -> io::Result<()> {
-    if there.is_some() {
+    if existing.is_some() {
         // A rename needs no write permission on the file.
         rustix::fs::accessat(CWD, target, Access::WRITE_OK, AtFlags::EACCESS)?;
     }
-    if there.is_some_and(|there| there.nlink() > 1) {
+    if existing.is_some_and(|existing| existing.nlink() > 1) {
         return write_into(target, content);
     }
-    match exchange(target, there, content) {
+    match exchange(target, existing, content) {
         Ok(()) => Ok(()),
-        Err(error) if there.is_some() => match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::BUSY | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::XDEV) => {
-                write_into(target, content)
+        Err(error) if existing.is_some() => {
+            match error.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::BUSY | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::XDEV) => {
+                    write_into(target, content)
+                }
+                _ => Err(error),
             }
-            _ => Err(error),
-        },
+        }
         Err(error) => Err(error),
     }
 }
 
-fn exchange(target: &Path, there: Option<&fs::Metadata>, content: &[u8]) -> io::Result<()> {
+fn exchange(target: &Path, existing: Option<&fs::Metadata>, content: &[u8]) -> io::Result<()> {
     let parent = target.parent().unwrap_or(Path::new("/"));
     let (mut file, name) = temporary_file(parent)?;
-    let put = || {
+    let write_and_rename = || {
         file.write_all(content)?;
-        if let Some(there) = there {
-            file.set_permissions(Permissions::from_mode(there.mode() & 0o7777))?;
+        if let Some(existing) = existing {
+            file.set_permissions(Permissions::from_mode(existing.mode() & 0o7777))?;
         }
         drop(file);
         fs::rename(&name, target)
     };
-    let put = put();
-    if put.is_err() {
+    let outcome = write_and_rename();
+    if outcome.is_err() {
         let _ = fs::remove_file(&name);
     }
-    put
+    outcome
 }
 
 /// Creates a temporary file.
@@ -135,12 +137,12 @@ fn temporary_file(parent: &Path) -> io::Result<(File, PathBuf)> {
     let process = std::process::id();
     for number in 0..MAX_NAMES {
         let name = parent.join(format!(".boxwood-{process}-{number}.new"));
-        let made = OpenOptions::new()
+        let created = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o666)
             .open(&name);
-        match made {
+        match created {
             Ok(file) => return Ok((file, name)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -162,9 +164,9 @@ fn write_into(target: &Path, content: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    struct Place(tempfile::TempDir);
+    struct TestDir(tempfile::TempDir);
 
-    impl Place {
+    impl TestDir {
         fn new() -> Self {
             Self(tempfile::tempdir().expect("a directory"))
         }
@@ -199,26 +201,26 @@ mod tests {
 
     #[test]
     fn parents_are_made_and_nothing_else_is_left() {
-        let place = Place::new();
-        let written = place.write("a/b/c.txt", "text").expect("write");
+        let dir = TestDir::new();
+        let written = dir.write("a/b/c.txt", "text").expect("write");
         assert!(written.created && written.size == 4);
-        assert_eq!(place.text("a/b/c.txt"), "text");
-        let again = place.write("a/b/c.txt", "").expect("write");
-        assert!(!again.created);
-        assert_eq!(place.text("a/b/c.txt"), "");
-        assert_eq!(place.names(), ["a"]);
-        assert_eq!(fs::read_dir(place.path("a/b")).expect("list").count(), 1);
+        assert_eq!(dir.text("a/b/c.txt"), "text");
+        let rewritten = dir.write("a/b/c.txt", "").expect("write");
+        assert!(!rewritten.created);
+        assert_eq!(dir.text("a/b/c.txt"), "");
+        assert_eq!(dir.names(), ["a"]);
+        assert_eq!(fs::read_dir(dir.path("a/b")).expect("list").count(), 1);
     }
 
     #[test]
     fn the_mode_stays_and_the_file_is_exchanged() {
-        let place = Place::new();
-        place.write("run.sh", "old").expect("write");
-        fs::set_permissions(place.path("run.sh"), Permissions::from_mode(0o755)).expect("chmod");
-        let before = fs::metadata(place.path("run.sh")).expect("stat");
-        let mut reader = File::open(place.path("run.sh")).expect("open");
-        place.write("run.sh", "new").expect("write");
-        let after = fs::metadata(place.path("run.sh")).expect("stat");
+        let dir = TestDir::new();
+        dir.write("run.sh", "old").expect("write");
+        fs::set_permissions(dir.path("run.sh"), Permissions::from_mode(0o755)).expect("chmod");
+        let before = fs::metadata(dir.path("run.sh")).expect("stat");
+        let mut reader = File::open(dir.path("run.sh")).expect("open");
+        dir.write("run.sh", "new").expect("write");
+        let after = fs::metadata(dir.path("run.sh")).expect("stat");
         assert_eq!(after.mode() & 0o7777, 0o755);
         assert_ne!(before.ino(), after.ino());
         let mut text = String::new();
@@ -228,60 +230,60 @@ mod tests {
 
     #[test]
     fn links_lead_to_what_is_written() {
-        let place = Place::new();
-        fs::create_dir(place.path("real")).expect("mkdir");
-        std::os::unix::fs::symlink("real/there", place.path("link")).expect("link");
-        std::os::unix::fs::symlink("link", place.path("second")).expect("link");
-        assert!(place.write("second", "one").expect("write").created);
-        assert_eq!(place.text("real/there"), "one");
-        assert!(!place.write("link", "two").expect("write").created);
-        assert_eq!(place.text("real/there"), "two");
+        let dir = TestDir::new();
+        fs::create_dir(dir.path("real")).expect("mkdir");
+        std::os::unix::fs::symlink("real/there", dir.path("link")).expect("link");
+        std::os::unix::fs::symlink("link", dir.path("second")).expect("link");
+        assert!(dir.write("second", "one").expect("write").created);
+        assert_eq!(dir.text("real/there"), "one");
+        assert!(!dir.write("link", "two").expect("write").created);
+        assert_eq!(dir.text("real/there"), "two");
         assert!(
-            fs::symlink_metadata(place.path("link"))
+            fs::symlink_metadata(dir.path("link"))
                 .expect("stat")
                 .is_symlink()
         );
-        std::os::unix::fs::symlink("round", place.path("round")).expect("link");
-        let round = place.write("round", "x").expect_err("a circle");
+        std::os::unix::fs::symlink("round", dir.path("round")).expect("link");
+        let round = dir.write("round", "x").expect_err("a circle");
         assert_eq!(round.fault, FileToolErrorKind::TooManyLinks);
     }
 
     #[test]
     fn other_names_of_a_file_stay_names_of_it() {
-        let place = Place::new();
-        place.write("one", "long text").expect("write");
-        fs::hard_link(place.path("one"), place.path("two")).expect("link");
-        place.write("one", "short").expect("write");
-        assert_eq!(place.text("two"), "short");
+        let dir = TestDir::new();
+        dir.write("one", "long text").expect("write");
+        fs::hard_link(dir.path("one"), dir.path("two")).expect("link");
+        dir.write("one", "short").expect("write");
+        assert_eq!(dir.text("two"), "short");
     }
 
     #[test]
     fn directories_and_devices_are_refused() {
-        let place = Place::new();
-        fs::create_dir(place.path("sub")).expect("mkdir");
-        let error = place.write("sub", "x").expect_err("a directory");
+        let dir = TestDir::new();
+        fs::create_dir(dir.path("sub")).expect("mkdir");
+        let error = dir.write("sub", "x").expect_err("a directory");
         assert_eq!(error.fault, FileToolErrorKind::IsADirectory);
-        let error = place.write("new/", "x").expect_err("a directory's name");
+        let error = dir.write("new/", "x").expect_err("a directory's name");
         assert_eq!(error.fault, FileToolErrorKind::IsADirectory);
         let error = write("/dev/null", b"x").expect_err("a device");
         assert_eq!(error.fault, FileToolErrorKind::NotAFile);
-        place.write("file", "x").expect("write");
-        let error = place.write("file/below", "x").expect_err("no directory");
+        dir.write("file", "x").expect("write");
+        let error = dir.write("file/below", "x").expect_err("no directory");
         assert_eq!(error.fault, FileToolErrorKind::NotFound);
-        assert_eq!(place.text("file"), "x");
+        assert_eq!(dir.text("file"), "x");
     }
 
     #[test]
     fn more_than_is_handled_in_one_call_is_refused() {
-        let place = Place::new();
+        let dir = TestDir::new();
         let error = write(
-            place.path("big").to_str().expect("UTF-8"),
+            dir.path("big").to_str().expect("UTF-8"),
             &vec![b'x'; MAX_FILE_BYTES + 1],
         );
         assert_eq!(
             error.expect_err("too large").fault,
             FileToolErrorKind::TooLarge
         );
-        assert!(place.names().is_empty());
+        assert!(dir.names().is_empty());
     }
 }

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, statat};
 
 use super::pattern::{self, Pattern};
 use super::walk::{self, Entry, Kind, Visit};
-use super::{IsWanted, SearchControl};
+use super::{IsCallerWaiting, SearchControl};
 use crate::file_tools::MAX_TEXT_BYTES;
 use crate::file_tools::open::{self, Opened};
 use crate::file_tools::types::{FileToolError, FileToolErrorKind, Found};
@@ -21,7 +21,7 @@ pub(in crate::file_tools) fn glob(
     limit: usize,
     ignored: bool,
     control: SearchControl,
-    wanted: &IsWanted<'_>,
+    is_caller_waiting: &IsCallerWaiting<'_>,
 ) -> Result<Found, FileToolError> {
     let not_a_directory = || {
         let text = format!("Path is not a directory: {path}");
@@ -35,30 +35,37 @@ pub(in crate::file_tools) fn glob(
         }
         Err(failure) => return Err(failure),
     };
-    let visit = Arc::new(Newest {
+    let visit = Arc::new(GlobSearch {
         pattern: pattern::compile(pattern, path)?,
         limit,
         found: Mutex::default(),
     });
     let control = Arc::new(control);
-    walk::walk(Path::new(path), top, ignored, &visit, &control, wanted);
-    let kept = std::mem::take(&mut *visit.found());
-    let mut truncated = control.is_partial() || kept.total > kept.newest.len() as u64;
-    let mut room = MAX_TEXT_BYTES;
-    let mut paths = Vec::with_capacity(kept.newest.len());
+    walk::walk(
+        Path::new(path),
+        top,
+        ignored,
+        &visit,
+        &control,
+        is_caller_waiting,
+    );
+    let found = std::mem::take(&mut *visit.found());
+    let mut truncated = control.is_partial() || found.total > found.newest.len() as u64;
+    let mut remaining_bytes = MAX_TEXT_BYTES;
+    let mut paths = Vec::with_capacity(found.newest.len());
     // The heap is reversed, so the newest comes first.
-    for Reverse((_, Reverse(below))) in kept.newest.into_sorted_vec() {
+    for Reverse((_, Reverse(below))) in found.newest.into_sorted_vec() {
         let shown = walk::shown(Path::new(path), Path::new(&below));
-        let Some(left) = room.checked_sub(shown.len()) else {
+        let Some(rest) = remaining_bytes.checked_sub(shown.len()) else {
             truncated = true;
             break;
         };
-        room = left;
+        remaining_bytes = rest;
         paths.push(shown);
     }
     Ok(Found {
         paths,
-        total: kept.total,
+        total: found.total,
         truncated,
     })
 }
@@ -67,14 +74,14 @@ type Changed = (i64, i64);
 
 /// The newest files so far, the oldest of them on top.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct NewestFiles {
     newest: BinaryHeap<Reverse<(Changed, Reverse<OsString>)>>,
     total: u64,
     /// Older files are only counted.
     floor: Option<Changed>,
 }
 
-impl Kept {
+impl NewestFiles {
     fn take(&mut self, limit: usize, changed: Changed, below: &OsStr) {
         if self.newest.len() >= limit {
             let Some(Reverse((oldest, Reverse(last)))) = self.newest.peek() else {
@@ -90,27 +97,27 @@ impl Kept {
     }
 }
 
-struct Newest {
+struct GlobSearch {
     pattern: Pattern,
     limit: usize,
-    found: Mutex<Kept>,
+    found: Mutex<NewestFiles>,
 }
 
-impl Newest {
-    fn found(&self) -> std::sync::MutexGuard<'_, Kept> {
+impl GlobSearch {
+    fn found(&self) -> std::sync::MutexGuard<'_, NewestFiles> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Visit for Newest {
+impl Visit for GlobSearch {
     /// Files that one thread found since the last directory.
-    type ThreadState = Kept;
+    type ThreadState = NewestFiles;
 
-    fn thread_state(&self) -> Kept {
-        Kept::default()
+    fn thread_state(&self) -> NewestFiles {
+        NewestFiles::default()
     }
 
-    fn on_entry(&self, kept: &mut Kept, entry: &Entry<'_>) {
+    fn on_entry(&self, state: &mut NewestFiles, entry: &Entry<'_>) {
         if !self.pattern.fits(entry.below) {
             return;
         }
@@ -131,20 +138,20 @@ impl Visit for Newest {
             reason = "the fields' types vary by machine; nanoseconds are few"
         )]
         let changed = (stat.st_mtime as i64, stat.st_mtime_nsec as i64);
-        kept.total += 1;
-        if kept.floor.is_none_or(|floor| changed >= floor) {
-            kept.take(self.limit, changed, entry.below.as_os_str());
+        state.total += 1;
+        if state.floor.is_none_or(|floor| changed >= floor) {
+            state.take(self.limit, changed, entry.below.as_os_str());
         }
     }
 
-    fn after_directory(&self, kept: &mut Kept) {
+    fn after_directory(&self, state: &mut NewestFiles) {
         let mut found = self.found();
-        found.total += std::mem::take(&mut kept.total);
-        for Reverse((changed, Reverse(below))) in kept.newest.drain() {
+        found.total += std::mem::take(&mut state.total);
+        for Reverse((changed, Reverse(below))) in state.newest.drain() {
             found.take(self.limit, changed, &below);
         }
         if found.newest.len() >= self.limit {
-            kept.floor = found.newest.peek().map(|Reverse((oldest, _))| *oldest);
+            state.floor = found.newest.peek().map(|Reverse((oldest, _))| *oldest);
         }
     }
 }

@@ -16,14 +16,14 @@ use rustix::fs::{Mode, OFlags};
 
 use super::pattern::{self, Pattern};
 use super::walk::{self, Entry, Kind, Visit};
-use super::{IsWanted, SearchControl};
+use super::{IsCallerWaiting, SearchControl};
 use crate::file_tools::MAX_TEXT_BYTES;
 use crate::file_tools::open::{self, OPEN_FLAGS, Opened};
 use crate::file_tools::types::{FileToolError, FileToolErrorKind, GrepLine, GrepQuery, Lines};
 
 const MAX_LINE_CHARS: usize = 2_000;
 /// Bytes shown before the match in a truncated line.
-const LEAD: usize = 200;
+const LEADING_BYTES: usize = 200;
 /// A file with a longer line is skipped, and the result is partial.
 const MAX_SEARCHED_LINE_BYTES: usize = 8 * 1024 * 1024;
 const BUFFER: usize = 64 * 1024;
@@ -33,7 +33,7 @@ const EXPRESSION_BYTES: usize = 4 * 1024 * 1024;
 pub(in crate::file_tools) fn grep(
     query: &GrepQuery,
     control: SearchControl,
-    wanted: &IsWanted<'_>,
+    is_caller_waiting: &IsCallerWaiting<'_>,
 ) -> Result<Lines, FileToolError> {
     let control = Arc::new(control);
     let search = Arc::new(Search {
@@ -53,7 +53,14 @@ pub(in crate::file_tools) fn grep(
     match open::open(&query.path, "Path not found")? {
         Opened::Directory(top) => {
             let root = Path::new(&query.path);
-            walk::walk(root, top, query.ignored, &search, &control, wanted);
+            walk::walk(
+                root,
+                top,
+                query.ignored,
+                &search,
+                &control,
+                is_caller_waiting,
+            );
         }
         // A file that is named explicitly is always searched.
         Opened::File(file, _) => {
@@ -183,7 +190,7 @@ impl Search {
         let mut hits = Hits {
             matcher,
             lines: Vec::new(),
-            most: self.limit + 1,
+            max_lines: self.limit + 1,
             bytes: 0,
             is_binary: false,
         };
@@ -259,7 +266,7 @@ impl io::Read for DeadlineReader<'_> {
 struct Hits<'a> {
     matcher: &'a RegexMatcher,
     lines: Vec<(u64, String)>,
-    most: usize,
+    max_lines: usize,
     bytes: usize,
     is_binary: bool,
 }
@@ -271,7 +278,7 @@ impl Sink for Hits<'_> {
         let content = self.shown(hit.bytes());
         self.bytes += content.len();
         self.lines.push((hit.line_number().unwrap_or(0), content));
-        Ok(self.lines.len() < self.most && self.bytes <= MAX_TEXT_BYTES)
+        Ok(self.lines.len() < self.max_lines && self.bytes <= MAX_TEXT_BYTES)
     }
 
     fn finish(&mut self, _: &Searcher, end: &SinkFinish) -> io::Result<()> {
@@ -285,17 +292,18 @@ impl Hits<'_> {
     fn shown(&self, line: &[u8]) -> String {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let most = MAX_LINE_CHARS * char::MAX_LEN_UTF8;
-        let fits = self.matcher.find(line).ok().flatten();
-        let far = fits.filter(|fits| fits.end() > MAX_LINE_CHARS && line.len() > MAX_LINE_CHARS);
-        let start = far.map_or(0, |fits| {
-            let start = fits.start().saturating_sub(LEAD);
+        let max_bytes = MAX_LINE_CHARS * char::MAX_LEN_UTF8;
+        let found = self.matcher.find(line).ok().flatten();
+        let distant_match =
+            found.filter(|found| found.end() > MAX_LINE_CHARS && line.len() > MAX_LINE_CHARS);
+        let start = distant_match.map_or(0, |found| {
+            let start = found.start().saturating_sub(LEADING_BYTES);
             // At a character boundary.
             (start..line.len())
-                .find(|&at| line[at] & 0xc0 != 0x80)
+                .find(|&index| line[index] & 0xc0 != 0x80)
                 .unwrap_or(start)
         });
-        let part = &line[start..line.len().min(start + most)];
+        let part = &line[start..line.len().min(start + max_bytes)];
         let text = String::from_utf8_lossy(part);
         let mark = if start > 0 { "…" } else { "" };
         mark.chars()

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Returns false once the caller no longer waits for the result.
-pub type IsWanted<'a> = dyn Fn() -> bool + 'a;
+pub type IsCallerWaiting<'a> = dyn Fn() -> bool + 'a;
 
 pub(in crate::file_tools) struct SearchControl {
     until: Instant,

@@ -69,7 +69,7 @@ impl Tree {
     }
 
     fn grep_with(&self, change: impl FnOnce(&mut GrepQuery)) -> Result<Lines, FileToolError> {
-        let mut order = GrepQuery {
+        let mut query = GrepQuery {
             pattern: "needle".to_owned(),
             path: self.root(),
             include: None,
@@ -78,8 +78,8 @@ impl Tree {
             limit: 200,
             ignored: false,
         };
-        change(&mut order);
-        match run(soon(FileTool::Grep(order)), &|| true)? {
+        change(&mut query);
+        match run(soon(FileTool::Grep(query)), &|| true)? {
             FileToolResponse::Grep(lines) => Ok(lines),
             other => panic!("{other:?}"),
         }
@@ -132,9 +132,9 @@ fn ignored_files_are_found_only_on_request() {
         tree.grep(|_| {}),
         found.map(|file| format!("{file}:1:needle"))
     );
-    assert_eq!(tree.grep(|order| order.ignored = true).len(), 8);
+    assert_eq!(tree.grep(|query| query.ignored = true).len(), 8);
     // Rules above the place that is searched hold too.
-    let below = |order: &mut GrepQuery| order.path.push_str("/sub");
+    let below = |query: &mut GrepQuery| query.path.push_str("/sub");
     assert_eq!(
         tree.grep(below),
         ["sub/a.log:1:needle", "sub/top.txt:1:needle"]
@@ -190,7 +190,7 @@ fn anchors_match_at_line_boundaries() {
         ("^last$", &[]),
         ("(?m)^begin$", &["marked.txt:1:begin"]),
     ] {
-        let found = tree.grep(|order| order.pattern = pattern.to_owned());
+        let found = tree.grep(|query| query.pattern = pattern.to_owned());
         assert_eq!(found, lines, "{pattern}");
     }
 }
@@ -221,13 +221,13 @@ fn build_directories_are_skipped_and_hidden_files_are_not() {
     let tree = Tree::of(&files);
     for ignored in [false, true] {
         assert_eq!(
-            tree.grep(|order| order.ignored = ignored),
+            tree.grep(|query| query.ignored = ignored),
             [".env:1:needle", "src/a:1:needle"]
         );
     }
     assert_eq!(tree.glob("*"), [".env", "src/a"]);
     // A skipped name that is the root of the search is searched.
-    let named = |order: &mut GrepQuery| order.path.push_str("/node_modules");
+    let named = |query: &mut GrepQuery| query.path.push_str("/node_modules");
     assert_eq!(tree.grep(named), ["node_modules/x:1:needle"]);
 }
 
@@ -261,7 +261,7 @@ fn symlinks_are_found_but_not_followed() {
     assert_eq!(tree.glob("*"), ["name.txt", "real/file.txt"]);
     assert_eq!(tree.grep(|_| {}), ["real/file.txt:1:needle"]);
     // A link that is named is followed.
-    let named = |order: &mut GrepQuery| order.path.push_str("/other");
+    let named = |query: &mut GrepQuery| query.path.push_str("/other");
     assert_eq!(tree.grep(named), ["other/file.txt:1:needle"]);
 }
 
@@ -271,11 +271,11 @@ fn pipes_are_skipped_also_as_ignore_files() {
     for name in ["pipe", ".gitignore", ".ignore", "sub/.gitignore"] {
         tree.pipe(name);
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     assert_eq!(tree.grep(|_| {}), ["a.txt:1:needle", "sub/b.txt:1:needle"]);
     assert_eq!(tree.glob("*"), ["a.txt", "sub/b.txt"]);
-    assert!(begun.elapsed() < Duration::from_secs(5));
-    let named = tree.grep_with(|order| order.path.push_str("/pipe"));
+    assert!(started.elapsed() < Duration::from_secs(5));
+    let named = tree.grep_with(|query| query.path.push_str("/pipe"));
     assert_eq!(
         named.expect_err("a pipe").fault,
         FileToolErrorKind::NotAFile
@@ -295,7 +295,7 @@ fn binary_files_are_skipped_wherever_their_first_nul_is() {
         .collect();
     tree.put("utf16", &utf16);
     assert_eq!(
-        tree.grep(|order| order.limit = 1_000_000),
+        tree.grep(|query| query.limit = 1_000_000),
         ["text:1:needle", "utf16:1:a needle"]
     );
 }
@@ -308,13 +308,13 @@ fn files_are_chosen_by_glob_and_by_type() {
         ("src/c.rs", "Needle"),
         ("Makefile", "needle"),
     ]);
-    let include = |glob: &str| tree.grep(|order| order.include = Some(glob.to_owned()));
+    let include = |glob: &str| tree.grep(|query| query.include = Some(glob.to_owned()));
     assert_eq!(include("*.py"), ["a.py:1:needle", "src/b.py:1:needle"]);
     assert_eq!(include("src/*"), ["src/b.py:1:needle"]);
     let of_type = |name: &str| {
-        tree.grep_with(|order| {
-            order.file_type = Some(name.to_owned());
-            order.ignore_case = true;
+        tree.grep_with(|query| {
+            query.file_type = Some(name.to_owned());
+            query.ignore_case = true;
         })
     };
     let found = of_type("rust").expect("grep");
@@ -335,9 +335,9 @@ fn matches_are_counted_truncated_and_limited() {
     );
     assert_eq!(all.lines[0].content, "a needle");
     assert_eq!(all.lines[1].line, 3);
-    let some = tree.grep_with(|order| order.limit = 7).expect("grep");
+    let some = tree.grep_with(|query| query.limit = 7).expect("grep");
     assert_eq!((some.lines.len(), some.truncated), (7, true));
-    let exact = tree.grep_with(|order| order.limit = 40).expect("grep");
+    let exact = tree.grep_with(|query| query.limit = 40).expect("grep");
     assert_eq!((exact.lines.len(), exact.truncated), (40, false));
     let long = format!("{}needle{}", "ä".repeat(50_000), "x".repeat(50_000));
     let tree = Tree::of(&[("long", &long), ("short", &format!("needle{long}"))]);
@@ -354,7 +354,7 @@ fn matches_are_counted_truncated_and_limited() {
 fn a_response_is_bounded() {
     let line = format!("needle{}\n", "y".repeat(1990));
     let tree = Tree::of(&[("a", &line.repeat(4000)), ("b", &line.repeat(4000))]);
-    let found = tree.grep_with(|order| order.limit = 10_000).expect("grep");
+    let found = tree.grep_with(|query| query.limit = 10_000).expect("grep");
     assert!(found.truncated);
     let bytes = postcard::to_stdvec(&Ok::<_, FileToolError>(FileToolResponse::Grep(found)));
     assert!(bytes.expect("bytes").len() <= MAX_RESPONSE_BYTES);
@@ -363,11 +363,11 @@ fn a_response_is_bounded() {
 #[test]
 fn errors_have_the_messages_of_langbot_box() {
     let tree = Tree::of(&[("file", "needle")]);
-    let error = tree.grep_with(|order| order.pattern = "(".to_owned());
+    let error = tree.grep_with(|query| query.pattern = "(".to_owned());
     let error = error.expect_err("no expression");
     assert!(error.text.starts_with("Invalid regex: "), "{}", error.text);
     assert_eq!(error.fault, FileToolErrorKind::InvalidArgument);
-    let error = tree.grep_with(|order| order.path = "/no/where".to_owned());
+    let error = tree.grep_with(|query| query.path = "/no/where".to_owned());
     assert_eq!(
         error.expect_err("nothing").text,
         "Path not found: /no/where"
@@ -395,7 +395,7 @@ fn a_search_ends_at_its_deadline_or_without_a_caller() {
             tree.put(&format!("{directory}/{file}.txt"), b"needle\n");
         }
     }
-    let order = |search_ms| FileToolRequest {
+    let request = |search_ms| FileToolRequest {
         tool: FileTool::Grep(GrepQuery {
             pattern: "needle".to_owned(),
             path: tree.root(),
@@ -407,18 +407,18 @@ fn a_search_ends_at_its_deadline_or_without_a_caller() {
         }),
         search_ms,
     };
-    let Ok(FileToolResponse::Grep(whole)) = run(order(60_000), &|| true) else {
+    let Ok(FileToolResponse::Grep(complete)) = run(request(60_000), &|| true) else {
         panic!("no answer")
     };
-    assert_eq!((whole.total, whole.truncated), (2000, false));
-    let Ok(FileToolResponse::Grep(none)) = run(order(0), &|| true) else {
+    assert_eq!((complete.total, complete.truncated), (2000, false));
+    let Ok(FileToolResponse::Grep(none)) = run(request(0), &|| true) else {
         panic!("no answer")
     };
     assert!(none.truncated && none.total < 2000);
     // A search without a caller ends by itself.
-    let begun = Instant::now();
-    assert!(run(order(60_000), &|| false).is_ok());
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    let started = Instant::now();
+    assert!(run(request(60_000), &|| false).is_ok());
+    assert!(started.elapsed() < Duration::from_secs(10));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RawDirEntry, statat};
 use rustix::io::Errno;
 
 use super::ignore_rules::{self, Chain};
-use super::{IsWanted, SearchControl};
+use super::{IsCallerWaiting, SearchControl};
 use crate::file_tools::open::{OPEN_FLAGS, is_on_pseudo_filesystem};
 
 /// More threads do not help: a search is limited by memory and the locks of the kernel.
@@ -76,7 +76,7 @@ pub(super) fn walk<V: Visit>(
     ignored: bool,
     visit: &Arc<V>,
     control: &Arc<SearchControl>,
-    wanted: &IsWanted<'_>,
+    is_caller_waiting: &IsCallerWaiting<'_>,
 ) {
     let chain = if ignored { None } else { above(root) };
     let walk = Arc::new(Walk {
@@ -103,7 +103,7 @@ pub(super) fn walk<V: Visit>(
     if started.count() == 0 {
         walk.work();
     }
-    walk.wait(wanted);
+    walk.wait(is_caller_waiting);
 }
 
 fn threads() -> usize {
@@ -219,7 +219,7 @@ impl<V: Visit> Walk<V> {
     }
 
     /// Waits until all threads are done, or do not end in time.
-    fn wait(&self, wanted: &IsWanted<'_>) {
+    fn wait(&self, is_caller_waiting: &IsCallerWaiting<'_>) {
         let given_up = self.control.until() + GRACE;
         let mut queue = self.queue();
         while queue.working > 0 || !queue.over {
@@ -232,7 +232,7 @@ impl<V: Visit> Walk<V> {
                 .wait_timeout(queue, POLL_INTERVAL)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
-            if !wanted() {
+            if !is_caller_waiting() {
                 break;
             }
             // Ends the search for all threads at the deadline.
