@@ -108,7 +108,7 @@ pub(crate) fn take_environment(plan: &mut Plan) {
     for (name, value) in std::mem::take(&mut plan.environment) {
         let absent = value.starts_with("/etc/") && !std::path::Path::new(&value).exists();
         if !absent {
-            environment.retain(|(known, _)| *known != name);
+            environment.retain(|(existing, _)| *existing != name);
             environment.push((name, value));
         }
     }

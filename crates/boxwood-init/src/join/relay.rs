@@ -87,7 +87,7 @@ impl Relay {
         // Frames received together with the plan.
         self.handle_frames()?;
         loop {
-            self.turn()?;
+            self.poll_once()?;
         }
     }
 
@@ -98,7 +98,7 @@ impl Relay {
     }
 
     /// Polls once and handles all ready descriptors.
-    fn turn(&mut self) -> Result<(), Closed> {
+    fn poll_once(&mut self) -> Result<(), Closed> {
         let congested = self.unsent.len() > MAX_UNSENT_BYTES;
         let mut waiting = vec![
             PollFd::new(&self.wire.input, PollFlags::IN),
@@ -111,8 +111,8 @@ impl Relay {
         let fixed = waiting.len();
         let mut numbers = Vec::with_capacity(self.streams.len());
         for (number, stream) in &self.streams {
-            if let Some(wants) = stream.poll_flags(congested) {
-                waiting.push(PollFd::from_borrowed_fd(stream.fd(), wants));
+            if let Some(flags) = stream.poll_flags(congested) {
+                waiting.push(PollFd::from_borrowed_fd(stream.fd(), flags));
                 numbers.push(*number);
             }
         }
@@ -140,16 +140,16 @@ impl Relay {
     }
 
     fn flush(&mut self) -> Result<(), Closed> {
-        let mut gone = 0;
-        while gone < self.unsent.len() {
-            match rustix::io::write(&self.wire.output, &self.unsent[gone..]) {
-                Ok(n) => gone += n,
+        let mut written = 0;
+        while written < self.unsent.len() {
+            match rustix::io::write(&self.wire.output, &self.unsent[written..]) {
+                Ok(n) => written += n,
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return Err(Closed),
             }
         }
-        self.unsent.drain(..gone);
+        self.unsent.drain(..written);
         Ok(())
     }
 
@@ -172,22 +172,28 @@ impl Relay {
                     message,
                     attachments,
                 } => self.forward(&message, attachments)?,
-                Frame::Data { stream, bytes } => {
+                Frame::Data {
+                    stream: number,
+                    bytes,
+                } => {
                     // Data for a stream that this side has just closed is dropped.
-                    if let Some(known) = self.streams.get_mut(&stream) {
-                        known.take(&bytes).map_err(|_| Closed)?;
-                        self.move_bytes(stream, PollFlags::empty())?;
+                    if let Some(stream) = self.streams.get_mut(&number) {
+                        stream.take(&bytes).map_err(|_| Closed)?;
+                        self.move_bytes(number, PollFlags::empty())?;
                     }
                 }
-                Frame::Credit { stream, bytes } => {
-                    if let Some(known) = self.streams.get_mut(&stream) {
-                        known.add_credit(bytes);
+                Frame::Credit {
+                    stream: number,
+                    bytes,
+                } => {
+                    if let Some(stream) = self.streams.get_mut(&number) {
+                        stream.add_credit(bytes);
                     }
                 }
-                Frame::End { stream } => {
-                    if let Some(known) = self.streams.get_mut(&stream) {
-                        known.end();
-                        self.move_bytes(stream, PollFlags::empty())?;
+                Frame::End { stream: number } => {
+                    if let Some(stream) = self.streams.get_mut(&number) {
+                        stream.end();
+                        self.move_bytes(number, PollFlags::empty())?;
                     }
                 }
                 Frame::ReaderClosed { stream } => drop(self.streams.remove(&stream)),
@@ -215,25 +221,26 @@ impl Relay {
     /// Sends a message to init with descriptors in place of the attachments.
     fn forward(&mut self, message: &ToInit, attachments: Vec<Attachment>) -> Result<(), Closed> {
         let mut numbers = Vec::new();
-        let made: rustix::io::Result<Vec<OwnedFd>> = attachments
+        let opened: rustix::io::Result<Vec<OwnedFd>> = attachments
             .into_iter()
             .map(|attachments| match attachments {
                 Attachment::Input { stream } => {
-                    let (theirs, ours) = self.pipe()?;
+                    let (init_end, relay_end) = self.pipe()?;
                     numbers.push(stream);
-                    self.streams.insert(stream, Stream::to_program(ours)?);
-                    Ok(theirs)
+                    self.streams.insert(stream, Stream::to_program(relay_end)?);
+                    Ok(init_end)
                 }
                 Attachment::Output { stream } => {
-                    let (ours, theirs) = self.pipe()?;
+                    let (relay_end, init_end) = self.pipe()?;
                     numbers.push(stream);
-                    self.streams.insert(stream, Stream::from_program(ours)?);
-                    Ok(theirs)
+                    self.streams
+                        .insert(stream, Stream::from_program(relay_end)?);
+                    Ok(init_end)
                 }
                 Attachment::File { bytes } => sealed_file("script", MemfdFlags::empty(), &bytes),
             })
             .collect();
-        let fds = match (made, message) {
+        let fds = match (opened, message) {
             (Ok(fds), _) => fds,
             (Err(errno), ToInit::Spawn(spawn)) => {
                 // Close the streams that were opened, on both sides.
@@ -258,8 +265,8 @@ impl Relay {
             match self.init.send(message, &borrowed) {
                 Ok(()) => return Ok(()),
                 Err(ChannelError::WouldBlock) => {
-                    let mut room = [PollFd::new(&self.init, PollFlags::OUT)];
-                    let _ = poll(&mut room, Some(&POLL_TIMEOUT));
+                    let mut writable = [PollFd::new(&self.init, PollFlags::OUT)];
+                    let _ = poll(&mut writable, Some(&POLL_TIMEOUT));
                 }
                 Err(_) => return Err(Closed),
             }
@@ -295,7 +302,7 @@ impl Relay {
         let Some(stream) = self.streams.get_mut(&number) else {
             return Ok(());
         };
-        let mut gone = false;
+        let mut closed = false;
         let mut frames = Vec::new();
         if flags.intersects(PollFlags::IN | PollFlags::HUP) {
             match stream.read() {
@@ -306,11 +313,11 @@ impl Relay {
                 Read::Nothing => {}
                 Read::End => {
                     frames.push(Frame::End { stream: number });
-                    gone = true;
+                    closed = true;
                 }
             }
         }
-        if !gone {
+        if !closed {
             match stream.write(flags) {
                 Written::Bytes(0) => {}
                 Written::Bytes(bytes) => frames.push(Frame::Credit {
@@ -324,15 +331,15 @@ impl Relay {
                             bytes: last,
                         });
                     }
-                    gone = true;
+                    closed = true;
                 }
                 Written::ReaderClosed => {
                     frames.push(Frame::ReaderClosed { stream: number });
-                    gone = true;
+                    closed = true;
                 }
             }
         }
-        if gone {
+        if closed {
             self.streams.remove(&number);
         }
         for frame in frames {

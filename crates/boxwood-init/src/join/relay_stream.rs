@@ -97,11 +97,11 @@ impl Stream {
     }
 
     pub(crate) fn read(&mut self) -> Read {
-        let most = self.window.min(CHUNK);
-        if !self.reads || most == 0 {
+        let max_bytes = self.window.min(CHUNK);
+        if !self.reads || max_bytes == 0 {
             return Read::Nothing;
         }
-        let mut buffer = vec![0_u8; most];
+        let mut buffer = vec![0_u8; max_bytes];
         match rustix::io::read(&self.fd, &mut buffer) {
             // A terminal whose slave is closed reports EIO.
             Ok(0) | Err(Errno::IO) => Read::End,

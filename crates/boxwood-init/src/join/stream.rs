@@ -112,22 +112,22 @@ fn set_up(plan: &Plan) -> Result<Locked, StepError> {
 
 /// Forks the relay and continues as an ordinary init.
 fn fork_relay(wire: Wire, decoder: Decoder, plan: &Plan, locked: Locked) -> ! {
-    let Ok((ours, theirs)) = Channel::pair() else {
+    let Ok((init_channel, relay_channel)) = Channel::pair() else {
         exit_now(1)
     };
     // SAFETY: one thread.
     match unsafe { clone::plain_fork() } {
         Ok(Some(_relay)) => {
-            drop((wire, decoder, theirs));
-            serve::run(DaemonConnection::new(ours, None), plan, &locked)
+            drop((wire, decoder, relay_channel));
+            serve::run(DaemonConnection::new(init_channel, None), plan, &locked)
         }
         Ok(None) => {
             let ready = locked.ready();
-            drop((ours, locked));
+            drop((init_channel, locked));
             relay::run(
                 wire,
                 decoder,
-                theirs,
+                relay_channel,
                 plan.identity,
                 &[
                     Frame::Facts(facts()),
@@ -151,7 +151,7 @@ fn facts() -> Facts {
             )
             .ok()
         })
-        .all(|has| !has);
+        .all(|is_set| !is_set);
     Facts {
         no_new_privileges: rustix::thread::no_new_privs().unwrap_or(false),
         seccomp: boxwood_sys::seccomp::is_filtered(),

@@ -23,7 +23,7 @@ pub const MAX_FDS: usize = 144;
 const INLINE_LIMIT: usize = 48 * 1024;
 
 /// The tag and a body.
-const LARGEST_PACKET: usize = 1 + INLINE_LIMIT;
+const MAX_PACKET_BYTES: usize = 1 + INLINE_LIMIT;
 
 /// Larger bodies are rejected.
 const BODY_LIMIT: u64 = 64 * 1024 * 1024;
@@ -155,7 +155,7 @@ impl Channel {
     ) -> Result<(M, Vec<OwnedFd>), ChannelError> {
         if packet.is_empty() {
             // Fresh pages take no memory until they are written.
-            *packet = vec![0; LARGEST_PACKET];
+            *packet = vec![0; MAX_PACKET_BYTES];
         }
         let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -215,8 +215,8 @@ mod tests {
         for size in [0, 1, INLINE_LIMIT, INLINE_LIMIT + 1, 3_000_000] {
             let text = "x".repeat(size);
             a.send(&text, &[file.as_fd(), file.as_fd()]).expect("send");
-            let (got, fds) = b.receive::<String>().expect("receive");
-            assert_eq!(got, text);
+            let (received, fds) = b.receive::<String>().expect("receive");
+            assert_eq!(received, text);
             assert_eq!(fds.len(), 2);
         }
     }
@@ -227,8 +227,8 @@ mod tests {
         a.send(&"last message", &[]).expect("send");
         b.send(&"never read", &[]).expect("send");
         drop(a);
-        let (got, _) = b.receive::<String>().expect("receive");
-        assert_eq!(got, "last message");
+        let (received, _) = b.receive::<String>().expect("receive");
+        assert_eq!(received, "last message");
         assert!(matches!(b.receive::<String>(), Err(ChannelError::Closed)));
     }
 

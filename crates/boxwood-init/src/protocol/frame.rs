@@ -134,20 +134,20 @@ impl Frame {
 pub struct Decoder {
     bytes: Vec<u8>,
     /// Offset of the next frame.
-    at: usize,
+    offset: usize,
 }
 
 impl Decoder {
     pub fn push(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..self.at);
-        self.at = 0;
+        self.bytes.drain(..self.offset);
+        self.offset = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
     /// The next complete frame.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, InvalidFrame> {
-        let left = &self.bytes[self.at..];
-        let Some((length, rest)) = left.split_first_chunk() else {
+        let remaining = &self.bytes[self.offset..];
+        let Some((length, rest)) = remaining.split_first_chunk() else {
             return Ok(None);
         };
         let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| InvalidFrame)?;
@@ -158,7 +158,7 @@ impl Decoder {
             return Ok(None);
         };
         let frame = Frame::decode(body)?;
-        self.at += 4 + length;
+        self.offset += 4 + length;
         Ok(Some(frame))
     }
 }
@@ -187,23 +187,23 @@ mod tests {
             .collect();
         for size in [1, 3, 4096, bytes.len()] {
             let mut decoder = Decoder::default();
-            let mut got = Vec::new();
+            let mut decoded = Vec::new();
             for part in bytes.chunks(size) {
                 decoder.push(part);
                 while let Some(frame) = decoder.next_frame().expect("decode") {
-                    got.push(frame);
+                    decoded.push(frame);
                 }
             }
-            assert!(matches!(&got[0], Frame::Data { stream: 3, bytes } if *bytes == data));
+            assert!(matches!(&decoded[0], Frame::Data { stream: 3, bytes } if *bytes == data));
             assert!(matches!(
-                got[1],
+                decoded[1],
                 Frame::Credit {
                     stream: 9,
                     bytes: 70_000
                 }
             ));
-            assert!(matches!(got[2], Frame::Ping));
-            assert_eq!(got.len(), 3);
+            assert!(matches!(decoded[2], Frame::Ping));
+            assert_eq!(decoded.len(), 3);
         }
     }
 

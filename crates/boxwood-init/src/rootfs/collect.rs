@@ -16,7 +16,7 @@ use crate::rootfs::{clone_mount, make_read_only, mounted};
 use crate::setup::fd_at;
 use crate::step::{Step, StepError};
 
-pub(crate) enum Piece {
+pub(crate) enum SystemEntry {
     Directory(OwnedFd),
     File(OwnedFd),
     Symlink(String),
@@ -32,7 +32,7 @@ pub(crate) struct Collected {
 /// The host's system directories and devices.
 pub(crate) struct System {
     /// Absolute path in the box, and what to create there.
-    pub(crate) pieces: Vec<(String, Piece)>,
+    pub(crate) entries: Vec<(String, SystemEntry)>,
     pub(crate) devices: Vec<(&'static str, OwnedFd)>,
     pub(crate) python: Option<&'static str>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct PlannedMounts {
 impl System {
     pub(crate) fn from_host() -> Result<Self, StepError> {
         Ok(Self {
-            pieces: system_pieces()?,
+            entries: system_entries()?,
             devices: devices()?,
             python: missing_python(),
         })
@@ -70,7 +70,7 @@ impl Collected {
                 let image = detached(source, fds, "the image")?;
                 make_read_only(image.as_fd(), Depth::Recursive)?;
                 let system = System {
-                    pieces: Vec::new(),
+                    entries: Vec::new(),
                     devices: devices()?,
                     python: None,
                 };
@@ -103,35 +103,35 @@ fn missing_python() -> Option<&'static str> {
     (!exists("/usr/bin/python") && exists("/usr/bin/python3")).then_some("/usr/bin/python3")
 }
 
-fn system_pieces() -> Result<Vec<(String, Piece)>, StepError> {
-    let mut pieces = Vec::new();
+fn system_entries() -> Result<Vec<(String, SystemEntry)>, StepError> {
+    let mut entries = Vec::new();
     for name in host_paths::SYSTEM {
-        collect(&format!("/{name}"), &mut pieces)?;
+        collect(&format!("/{name}"), &mut entries)?;
     }
     for pattern in host_paths::ETC {
         match pattern.strip_suffix('*') {
-            None => collect(&format!("/etc/{pattern}"), &mut pieces)?,
+            None => collect(&format!("/etc/{pattern}"), &mut entries)?,
             Some(prefix) => {
                 for name in names_in("/etc") {
                     if name.starts_with(prefix) {
-                        collect(&format!("/etc/{name}"), &mut pieces)?;
+                        collect(&format!("/etc/{name}"), &mut entries)?;
                     }
                 }
             }
         }
     }
-    hide_python_marker(&mut pieces)?;
-    Ok(pieces)
+    hide_python_marker(&mut entries)?;
+    Ok(entries)
 }
 
 /// Debian marks its Python as externally managed, so that `pip install` refuses. In a box the system
 /// directories are read-only and need no such protection.
-fn hide_python_marker(pieces: &mut Vec<(String, Piece)>) -> Result<(), StepError> {
+fn hide_python_marker(entries: &mut Vec<(String, SystemEntry)>) -> Result<(), StepError> {
     for name in names_in("/usr/lib") {
         let marker = format!("/usr/lib/{name}/EXTERNALLY-MANAGED");
         if name.starts_with("python3") && Path::new(&marker).is_file() {
             let null = clone_mount("/dev/null", Depth::One)?;
-            pieces.push((marker, Piece::File(null)));
+            entries.push((marker, SystemEntry::File(null)));
         }
     }
     Ok(())
@@ -145,26 +145,26 @@ fn names_in(directory: &str) -> Vec<String> {
 }
 
 /// Adds a host path if it exists.
-fn collect(path: &str, pieces: &mut Vec<(String, Piece)>) -> Result<(), StepError> {
+fn collect(path: &str, entries: &mut Vec<(String, SystemEntry)>) -> Result<(), StepError> {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return Ok(());
     };
-    let piece = if metadata.file_type().is_symlink() {
+    let entry = if metadata.file_type().is_symlink() {
         let target = fs::read_link(path).step_with(|| format!("read the link {path}"))?;
         match target.into_os_string().into_string() {
-            Ok(target) => Piece::Symlink(target),
+            Ok(target) => SystemEntry::Symlink(target),
             Err(_) => return Ok(()),
         }
     } else {
         let mount = clone_mount(path, Depth::Recursive)?;
         make_read_only(mount.as_fd(), Depth::Recursive)?;
         if metadata.is_dir() {
-            Piece::Directory(mount)
+            SystemEntry::Directory(mount)
         } else {
-            Piece::File(mount)
+            SystemEntry::File(mount)
         }
     };
-    pieces.push((path.to_owned(), piece));
+    entries.push((path.to_owned(), entry));
     Ok(())
 }
 
@@ -180,27 +180,27 @@ pub(crate) fn bind(mount: &MountPlan, fds: &[OwnedFd]) -> Result<OwnedFd, StepEr
     Ok(tree)
 }
 
-fn detached(source: &MountSource, fds: &[OwnedFd], what: &str) -> Result<OwnedFd, StepError> {
+fn detached(source: &MountSource, fds: &[OwnedFd], name: &str) -> Result<OwnedFd, StepError> {
     let fd = fd_at(fds, source.fd())?;
     match source {
         MountSource::Detached { .. } => {
-            rustix::io::fcntl_dupfd_cloexec(fd, 3).step_with(|| format!("duplicate {what}"))
+            rustix::io::fcntl_dupfd_cloexec(fd, 3).step_with(|| format!("duplicate {name}"))
         }
-        MountSource::SamePath { path, .. } => same_path(path, fd, what),
+        MountSource::SamePath { path, .. } => same_path(path, fd, name),
     }
 }
 
 /// Opens `path` in this namespace and clones it, if it is still the file that the daemon admitted.
-fn same_path(path: &str, admitted: BorrowedFd<'_>, what: &str) -> Result<OwnedFd, StepError> {
+fn same_path(path: &str, admitted: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, StepError> {
     let opened = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .step_with(|| format!("open {what} on the host"))?;
-    let (here, there) = (
+        .step_with(|| format!("open {name} on the host"))?;
+    let (opened_stat, admitted_stat) = (
         rustix::fs::fstat(&opened).step("stat a mount's source")?,
         rustix::fs::fstat(admitted).step("stat a mount's source")?,
     );
-    if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino) {
+    if (opened_stat.st_dev, opened_stat.st_ino) != (admitted_stat.st_dev, admitted_stat.st_ino) {
         return Err(StepError {
-            step: format!("check that the source of {what} is unchanged"),
+            step: format!("check that the source of {name} is unchanged"),
             errno: libc::ESTALE,
         });
     }
@@ -209,7 +209,7 @@ fn same_path(path: &str, admitted: BorrowedFd<'_>, what: &str) -> Result<OwnedFd
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
-    open_tree(&opened, "", flags).step_with(|| format!("clone the mount of {what}"))
+    open_tree(&opened, "", flags).step_with(|| format!("clone the mount of {name}"))
 }
 
 fn proc(plan: &Plan) -> Result<OwnedFd, StepError> {

@@ -56,10 +56,10 @@ pub(crate) fn populate_container(plan: &Plan, mounts: &PlannedMounts) -> Result<
 fn check_kernel_mounts() -> Result<(), StepError> {
     for (path, kind) in [("/proc", attributes::PROC), ("/dev", attributes::TMPFS)] {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let place =
-            openat2(CWD, path, flags, Mode::empty(), how).step_with(|| format!("open {path}"))?;
-        let found = attributes::file_system(&place).step_with(|| format!("open {path}"))?;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let directory = openat2(CWD, path, flags, Mode::empty(), resolve)
+            .step_with(|| format!("open {path}"))?;
+        let found = attributes::file_system(&directory).step_with(|| format!("open {path}"))?;
         if found != kind {
             return Err(Errno::INVAL)
                 .step_with(|| format!("check that {path} is the engine's mount"));

@@ -113,13 +113,13 @@ pub(super) fn user_files(identity: &Identity) -> Result<Vec<(&'static str, Strin
 /// The path may be anything in an image: a FIFO, a device with side effects, or a link into `/proc`. It is
 /// checked before it is opened and must be a regular file of the image.
 fn read_table(path: &str) -> io::Result<String> {
-    const MOST: u64 = 1024 * 1024;
+    const MAX_BYTES: u64 = 1024 * 1024;
     let found = match open_own(path, OFlags::PATH) {
         Err(Errno::NOENT) => return Ok(String::new()),
         found => rustix::fs::fstat(found?)?,
     };
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-    if !is_file || u64::try_from(found.st_size).map_or(true, |size| size > MOST) {
+    if !is_file || u64::try_from(found.st_size).map_or(true, |size| size > MAX_BYTES) {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let file = fs::File::from(open_own(
@@ -127,15 +127,15 @@ fn read_table(path: &str) -> io::Result<String> {
         OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY,
     )?);
     let mut text = String::new();
-    file.take(MOST).read_to_string(&mut text)?;
+    file.take(MAX_BYTES).read_to_string(&mut text)?;
     Ok(text)
 }
 
 /// Opens a path only if it is on the same mount as the root. Follows symlinks.
 fn open_own(path: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC;
-    let how = ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
-    match openat2(CWD, path, flags, Mode::empty(), how) {
+    let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
+    match openat2(CWD, path, flags, Mode::empty(), resolve) {
         // gVisor: this process runs inside the sandboxed kernel and needs no such check.
         Err(Errno::NOSYS) => rustix::fs::open(path, flags, Mode::empty()),
         opened => opened,

@@ -49,23 +49,26 @@ pub(crate) fn cut_propagation() -> Result<(), StepError> {
 
 /// Pivots into an empty root, or into the image with a writable overlay, and unmounts the host's root.
 fn enter_new_root(plan: &Plan, collected: &Collected) -> Result<(), StepError> {
-    let stage = host_paths::STAGING
+    let staging_dir = host_paths::STAGING
         .into_iter()
         .find(|path| std::path::Path::new(path).is_dir())
         .unwrap_or("/tmp");
     if let (RootPlan::Directory(_), Some(image)) = (&plan.root, &collected.image) {
-        put(tmpfs(plan.home_mb, 0o700, None)?.as_fd(), stage)?;
-        rustix::process::chdir(stage).step("enter the staging directory")?;
+        put(tmpfs(plan.home_mb, 0o700, None)?.as_fd(), staging_dir)?;
+        rustix::process::chdir(staging_dir).step("enter the staging directory")?;
         for name in ["image", "upper", "work", "root"] {
             rustix::fs::mkdir(name, Mode::from_raw_mode(0o755))
                 .step("create the overlay directories")?;
         }
         put(image.as_fd(), "image")?;
-        put(overlay(stage, "image", "upper", "work")?.as_fd(), "root")?;
+        put(
+            overlay(staging_dir, "image", "upper", "work")?.as_fd(),
+            "root",
+        )?;
         rustix::process::chdir("root").step("enter the image")?;
     } else {
-        put(tmpfs(4, 0o755, None)?.as_fd(), stage)?;
-        rustix::process::chdir(stage).step("enter the new root")?;
+        put(tmpfs(4, 0o755, None)?.as_fd(), staging_dir)?;
+        rustix::process::chdir(staging_dir).step("enter the new root")?;
     }
     rustix::process::pivot_root(".", ".").step("pivot into the new root")?;
     unmount(".", UnmountFlags::DETACH).step("unmount the host's root")?;

@@ -27,12 +27,12 @@ pub(crate) fn put_over(
     for _ in 0..MAX_DELETED_MOUNTS {
         match make(identity, target, is_dir) {
             Err(error) if error.raw_os_error() == Some(libc::EROFS) => {
-                make_on_root(target, is_dir).step_with(|| making(target))?;
+                make_on_root(target, is_dir).step_with(|| creating(target))?;
             }
-            outcome => outcome.step_with(|| making(target))?,
+            outcome => outcome.step_with(|| creating(target))?,
         }
-        let place = open(target).step_with(|| format!("open the mount point {target}"))?;
-        match move_onto(tree, &place) {
+        let mount_point = open(target).step_with(|| format!("open the mount point {target}"))?;
+        match move_onto(tree, &mount_point) {
             // The source of the existing mount was deleted on the host. The kernel does not mount over it, so
             // it is unmounted.
             Err(Errno::NOENT) if detach(target).is_ok() => {}
@@ -42,19 +42,19 @@ pub(crate) fn put_over(
     Err(Errno::MLINK).step_with(|| format!("remove the deleted mounts at {target}"))
 }
 
-fn making(target: &str) -> String {
+fn creating(target: &str) -> String {
     format!("create the mount point {target}")
 }
 
 fn open(path: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(CWD, path, flags, Mode::empty(), how)
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(CWD, path, flags, Mode::empty(), resolve)
 }
 
-fn move_onto(tree: &OwnedFd, place: &OwnedFd) -> rustix::io::Result<()> {
+fn move_onto(tree: &OwnedFd, mount_point: &OwnedFd) -> rustix::io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(tree, "", place, "", flags)
+    move_mount(tree, "", mount_point, "", flags)
 }
 
 /// Unmounts the topmost mount at `target`. `umount2` takes no descriptor, so the name is resolved from its
@@ -89,36 +89,36 @@ fn make(identity: &Identity, target: &str, is_dir: bool) -> io::Result<()> {
 
 /// Uses the uid of `commands` in directories that they own.
 fn make_below(
-    mut at: OwnedFd,
+    mut directory: OwnedFd,
     target: &str,
     is_dir: bool,
     commands: Option<&Identity>,
 ) -> io::Result<()> {
     let (parent, name) = split(target);
     for part in parts(parent) {
-        at = step_into(&at, part, commands)?;
+        directory = step_into(&directory, part, commands)?;
     }
     if is_dir {
-        return step_into(&at, name, commands).map(drop);
+        return step_into(&directory, name, commands).map(drop);
     }
     // An existing file is not opened: a FIFO or a lease would block.
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDONLY | OFlags::CLOEXEC;
-    let make = || rustix::fs::openat(&at, name, flags, Mode::from_raw_mode(0o644)).map(drop);
-    match as_owner(&at, commands, make)? {
+    let make = || rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o644)).map(drop);
+    match as_owner(&directory, commands, make)? {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(_) if rustix::fs::statat(&at, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() => Ok(()),
+        Err(_) if rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
 /// The outer error is that of changing the uid.
 fn as_owner<T>(
-    at: &OwnedFd,
+    directory: &OwnedFd,
     commands: Option<&Identity>,
     make: impl Fn() -> rustix::io::Result<T>,
 ) -> io::Result<rustix::io::Result<T>> {
     match commands {
-        Some(identity) if rustix::fs::fstat(at)?.st_uid == identity.command_uid => {
+        Some(identity) if rustix::fs::fstat(directory)?.st_uid == identity.command_uid => {
             as_command(identity, || Ok(make()))
         }
         _ => Ok(make()),
@@ -139,41 +139,41 @@ fn make_on_root(target: &str, is_dir: bool) -> io::Result<()> {
 
 /// Whether every existing component of `target` is on the box's root mount and not on a host mount.
 fn is_missing_on_root(target: &str) -> io::Result<bool> {
-    let mount_of = |at: &OwnedFd| {
-        let found = statx(at, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    let mount_of = |directory: &OwnedFd| {
+        let found = statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
         Ok::<_, io::Error>(found.stx_mnt_id)
     };
-    let mut at = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let root = mount_of(&at)?;
+    let mut directory = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let root = mount_of(&directory)?;
     for part in parts(target) {
-        match enter(&at, part) {
+        match enter(&directory, part) {
             Err(Errno::NOENT) => break,
-            outcome => at = outcome?,
+            outcome => directory = outcome?,
         }
     }
-    Ok(mount_of(&at)? == root)
+    Ok(mount_of(&directory)? == root)
 }
 
 fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
 }
 
-fn enter(at: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
+fn enter(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(at, name, flags, Mode::empty())
+    rustix::fs::openat(directory, name, flags, Mode::empty())
 }
 
-/// Opens the directory `name` below `at`, creating it if missing. Never follows a symlink.
-fn step_into(at: &OwnedFd, name: &str, commands: Option<&Identity>) -> io::Result<OwnedFd> {
-    match enter(at, name) {
+/// Opens the directory `name` below `parent`, creating it if missing. Never follows a symlink.
+fn step_into(parent: &OwnedFd, name: &str, commands: Option<&Identity>) -> io::Result<OwnedFd> {
+    match enter(parent, name) {
         Err(Errno::NOENT) => {
-            let make = || rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755));
-            match as_owner(at, commands, make)? {
+            let make = || rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755));
+            match as_owner(parent, commands, make)? {
                 // A process in the box may have created it at the same time.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            Ok(enter(at, name)?)
+            Ok(enter(parent, name)?)
         }
         outcome => Ok(outcome?),
     }

@@ -11,7 +11,7 @@ use boxwood_sys::mount::{self as attributes, Depth};
 use rustix::fs::Mode;
 use rustix::thread::{Gid, Uid};
 
-use super::collect::{Collected, Piece, PlannedMounts, System, pts};
+use super::collect::{Collected, PlannedMounts, System, SystemEntry, pts};
 use super::host_paths;
 use super::mount_point::put_over;
 use crate::rootfs::{
@@ -46,15 +46,15 @@ fn is_host_root(plan: &Plan) -> bool {
     matches!(plan.root, RootPlan::Host | RootPlan::Jail)
 }
 
-/// Directories, system pieces, `/etc` and `/dev`.
+/// Directories, system entries, `/etc` and `/dev`.
 fn lay_out(plan: &Plan, system: &System) -> Result<(), StepError> {
     for name in [
         "etc", "home", "mnt", "opt", "proc", "dev", "root", "run", "srv", "tmp", "var",
     ] {
         make_directory(&format!("/{name}"), 0o755)?;
     }
-    for (path, piece) in &system.pieces {
-        place_piece(path, piece)?;
+    for (path, entry) in &system.entries {
+        add_entry(path, entry)?;
     }
     etc::write(plan)?;
     if is_host_root(plan) {
@@ -85,20 +85,20 @@ fn attach_writable(plan: &Plan, mounts: &PlannedMounts) -> Result<(), StepError>
     Ok(())
 }
 
-fn place_piece(path: &str, piece: &Piece) -> Result<(), StepError> {
+fn add_entry(path: &str, entry: &SystemEntry) -> Result<(), StepError> {
     if let Some(parent) = Path::new(path).parent().and_then(Path::to_str) {
-        // The parent exists if it is itself a piece (`/usr/lib/...`).
+        // The parent exists if it is itself an entry (`/usr/lib/...`).
         if !Path::new(parent).is_dir() {
             make_directory(parent, 0o755)?;
         }
     }
-    match piece {
-        Piece::Symlink(target) => make_symlink(target, path),
-        Piece::Directory(mount) => {
+    match entry {
+        SystemEntry::Symlink(target) => make_symlink(target, path),
+        SystemEntry::Directory(mount) => {
             make_directory(path, 0o755)?;
             put(mount.as_fd(), path)
         }
-        Piece::File(mount) => {
+        SystemEntry::File(mount) => {
             make_file(path)?;
             put(mount.as_fd(), path)
         }

@@ -84,7 +84,7 @@ impl Prepared {
     ) -> io::Result<Self> {
         let mut env: Vec<(&str, &str)> = Vec::with_capacity(base.len() + added.len());
         for (key, value) in base.iter().chain(added) {
-            env.retain(|(known, _)| known != key);
+            env.retain(|(existing, _)| existing != key);
             env.push((key, value));
         }
         let path = env
@@ -95,14 +95,14 @@ impl Prepared {
         let programs = if program.contains('/') {
             vec![c_string(program)?]
         } else {
-            let places = path.split(':').filter(|place| !place.is_empty());
-            places
-                .map(|place| c_string(&format!("{place}/{program}")))
+            let directories = path.split(':').filter(|directory| !directory.is_empty());
+            directories
+                .map(|directory| c_string(&format!("{directory}/{program}")))
                 .collect::<Result<_, _>>()?
         };
         let mut prefixes = Vec::new();
-        for (at, _) in cwd.match_indices('/').skip(1) {
-            prefixes.push(c_string(&cwd[..at])?);
+        for (index, _) in cwd.match_indices('/').skip(1) {
+            prefixes.push(c_string(&cwd[..index])?);
         }
         prefixes.push(c_string(cwd)?);
         Ok(Self {
@@ -177,9 +177,9 @@ struct Child<'a> {
 extern "C" fn enter(arg: *mut c_void) -> ! {
     // SAFETY: `start` passes a `Child` that outlives this process's use of it.
     let child = unsafe { &*arg.cast::<Child<'_>>() };
-    let (what, errno) = become_command(child);
-    report(child, what, errno);
-    exit_now(match (what, errno) {
+    let (failure, errno) = become_command(child);
+    report(child, failure, errno);
+    exit_now(match (failure, errno) {
         (Failed::Program, libc::ENOENT | libc::ENOTDIR) => 127,
         _ => 126,
     })
@@ -194,11 +194,11 @@ enum Failed {
 
 /// Raw system calls: libc's wrappers for uid changes take locks and signal threads.
 macro_rules! call {
-    ($what:expr, $number:expr $(, $arg:expr)*) => {{
+    ($failure:expr, $number:expr $(, $arg:expr)*) => {{
         // SAFETY: plain integers, and pointers to memory that outlives this process's use of it.
         let rc = unsafe { libc::syscall($number $(, $arg)*) };
         if rc < 0 {
-            return ($what, last_errno());
+            return ($failure, last_errno());
         }
         rc
     }};
@@ -302,11 +302,11 @@ fn become_command(child: &Child<'_>) -> (Failed, i32) {
 
 /// Changes to the working directory and creates missing directories.
 fn enter_directory(prepared: &Prepared) -> Result<(), i32> {
-    let Some(whole) = prepared.cwd.last() else {
+    let Some(cwd) = prepared.cwd.last() else {
         return Err(libc::EINVAL);
     };
     // SAFETY: NUL-terminated strings.
-    let chdir = || unsafe { libc::chdir(whole.as_ptr()) };
+    let chdir = || unsafe { libc::chdir(cwd.as_ptr()) };
     if chdir() == 0 {
         return Ok(());
     }
@@ -328,28 +328,28 @@ fn enter_directory(prepared: &Prepared) -> Result<(), i32> {
 }
 
 /// Writes one line to the command's stderr, like a shell.
-fn report(child: &Child<'_>, what: Failed, errno: i32) {
-    let say = |text: &CStr| {
+fn report(child: &Child<'_>, failure: Failed, errno: i32) {
+    let write = |text: &CStr| {
         // SAFETY: the pointer and length of one C string.
         unsafe { libc::write(2, text.as_ptr().cast(), text.to_bytes().len()) };
     };
-    say(c"boxwood: ");
-    match what {
-        Failed::Setup(step) => say(step),
+    write(c"boxwood: ");
+    match failure {
+        Failed::Setup(step) => write(step),
         Failed::Directory => {
             if let Some(cwd) = child.prepared.cwd.last() {
-                say(c"working directory ");
-                say(cwd);
+                write(c"working directory ");
+                write(cwd);
             }
         }
         Failed::Program => {
             if let Some(program) = child.prepared.argv.first() {
-                say(program);
+                write(program);
             }
         }
     }
-    say(match errno {
-        libc::ENOENT if what == Failed::Program => c": not found\n",
+    write(match errno {
+        libc::ENOENT if failure == Failed::Program => c": not found\n",
         libc::ENOENT | libc::ENOTDIR => c": no such directory\n",
         libc::EACCES => c": permission denied\n",
         libc::EROFS => c": read-only file system\n",

@@ -94,13 +94,13 @@ impl DaemonConnection {
     pub(crate) fn reconnect_timeout(&self) -> Option<Timespec> {
         let (since, listener) = (self.disconnected_at?, self.listener.as_ref()?);
         let waited = since_boot().saturating_sub(since);
-        let left = listener.grace.checked_sub(waited);
-        let Some(left) = left.filter(|left| !left.is_zero()) else {
+        let remaining = listener.grace.checked_sub(waited);
+        let Some(remaining) = remaining.filter(|remaining| !remaining.is_zero()) else {
             exit_now(0)
         };
         // Rounded up, so that waking slightly early does not poll in a loop.
         Some(Timespec {
-            tv_sec: left.as_secs().min(POLL_SEC).cast_signed(),
+            tv_sec: remaining.as_secs().min(POLL_SEC).cast_signed(),
             tv_nsec: 999_999_999,
         })
     }

@@ -38,7 +38,7 @@ pub(crate) fn start(
         exit_now(1);
     }
     let outcome = match read(&request) {
-        Ok(request) => file_tools::run(request, &|| is_wanted(response.as_fd())),
+        Ok(request) => file_tools::run(request, &|| is_caller_waiting(response.as_fd())),
         Err(text) => Err(FileToolError {
             fault: FileToolErrorKind::TooLarge,
             text,
@@ -62,7 +62,7 @@ fn read(request: &OwnedFd) -> Result<FileToolRequest, String> {
 }
 
 /// The caller closes its end of the pipe when it no longer waits for the result.
-fn is_wanted(response: BorrowedFd<'_>) -> bool {
+fn is_caller_waiting(response: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(response, PollFlags::empty())];
     let no_wait = Timespec {
         tv_sec: 0,

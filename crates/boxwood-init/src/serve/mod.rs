@@ -230,9 +230,9 @@ impl Init<'_> {
             }
             ToInit::Signal { id, signal, scope } => self.signal(id, signal, scope),
             ToInit::SetRecord { record } => self.record = Some(BoxRecord { record, fds }),
-            ToInit::CloseRetained { id, place } => {
+            ToInit::CloseRetained { id, place: index } => {
                 if let Some(retained) = self.retained(id) {
-                    retained.close(place);
+                    retained.close(index);
                 }
             }
             ToInit::Release { id } => {
@@ -267,7 +267,7 @@ impl Init<'_> {
         let running = self
             .running
             .iter()
-            .filter(|it| it.retained.is_some())
+            .filter(|running| running.retained.is_some())
             .count();
         let fds: Vec<BorrowedFd<'_>> = self
             .record
@@ -307,17 +307,17 @@ impl Init<'_> {
 
     /// Starts a program. Returns the terminal's master if one was requested.
     fn spawn(&mut self, spawn: Spawn, fds: Vec<OwnedFd>) -> Result<Option<OwnedFd>, StepError> {
-        let at = |index: usize| fd_at(&fds, index);
-        let cgroup = spawn.cgroup.and_then(|place| fds.get(place));
+        let fd = |index: usize| fd_at(&fds, index);
+        let cgroup = spawn.cgroup.and_then(|index| fds.get(index));
         let (argv, env, cwd, stdio, script) = match spawn.program {
             Program::File { request, reply } => {
-                let pid = file_operation::start(&request, at(reply)?, self.plan.identity)
+                let pid = file_operation::start(&request, fd(reply)?, self.plan.identity)
                     .step("start a file operation")?;
                 self.running.push(Running::helper(spawn.id, pid));
                 return Ok(None);
             }
             Program::FileTool { request, response } => {
-                let pid = file_tool::start(at(request)?, at(response)?, self.plan.identity)
+                let pid = file_tool::start(fd(request)?, fd(response)?, self.plan.identity)
                     .step("start a file tool")?;
                 self.running.push(Running::helper(spawn.id, pid));
                 return Ok(None);
@@ -337,7 +337,7 @@ impl Init<'_> {
         let prepared = Prepared::new(&argv, &plan.environment, &env, &cwd, plan.identity)
             .step("prepare the command")?
             .tagged(self.tagged.as_ref().map(|_| group_tags::tag(spawn.id)));
-        let script = script.map(at).transpose()?;
+        let script = script.map(fd).transpose()?;
         let terminal = match stdio {
             StdioPlan::Terminal { rows, cols } => Some(terminal::open(rows, cols, &plan.identity)?),
             StdioPlan::Streams { .. } => None,
@@ -361,9 +361,9 @@ impl Init<'_> {
                     stderr,
                 },
             ) => Streams {
-                stdin: stdin.map(at).transpose()?.unwrap_or(self.null.as_fd()),
-                stdout: at(stdout)?,
-                stderr: at(stderr)?,
+                stdin: stdin.map(fd).transpose()?.unwrap_or(self.null.as_fd()),
+                stdout: fd(stdout)?,
+                stderr: fd(stderr)?,
                 script,
                 terminal: false,
             },
@@ -402,8 +402,8 @@ impl Init<'_> {
             return Ok(());
         };
         // Init, the new supervisor, and its command before it changes its uid.
-        let taken = self.running.len() as u64 + 3;
-        if taken > limit {
+        let needed = self.running.len() as u64 + 3;
+        if needed > limit {
             return Err(rustix::io::Errno::AGAIN);
         }
         Ok(())
@@ -438,10 +438,10 @@ impl Init<'_> {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let pid = pid.as_raw_nonzero().get();
             // Orphans of finished commands are reaped here too, without an event.
-            let Some(at) = self.running.iter().position(|running| running.pid == pid) else {
+            let Some(index) = self.running.iter().position(|running| running.pid == pid) else {
                 continue;
             };
-            let running = self.running.swap_remove(at);
+            let running = self.running.swap_remove(index);
             let status = match running.supervisor {
                 Some(supervisor) => supervisor.status(),
                 None => status.as_raw(),
@@ -498,13 +498,17 @@ impl Init<'_> {
 
     /// The program that a process descends from. `None` if one of its ancestors has exited.
     fn program_of(&mut self, pid: i32) -> Option<&mut Running> {
-        let mut at: i32 = procfs::status_field(pid, "Tgid:").ok()?.parse().ok()?;
+        let mut ancestor: i32 = procfs::status_field(pid, "Tgid:").ok()?.parse().ok()?;
         // Bounds the loop: no chain of parents is longer than the process limit.
         for _ in 0..4096 {
-            if let Some(found) = self.running.iter().position(|running| running.pid == at) {
+            if let Some(found) = self
+                .running
+                .iter()
+                .position(|running| running.pid == ancestor)
+            {
                 return self.running.get_mut(found);
             }
-            at = procfs::parent(at).filter(|&parent| parent > 1)?;
+            ancestor = procfs::parent(ancestor).filter(|&parent| parent > 1)?;
         }
         None
     }

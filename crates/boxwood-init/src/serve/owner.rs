@@ -13,16 +13,16 @@ pub(crate) fn as_command<T>(identity: &Identity, work: impl FnOnce() -> T) -> io
     }
     let (uid, gid) = (identity.command_uid, identity.command_gid);
     if fsid::set(uid, gid).is_ok() {
-        let made = work();
+        let result = work();
         fsid::set(identity.init_uid, identity.init_uid)?;
-        return Ok(made);
+        return Ok(result);
     }
     // gVisor has no separate file system ids. The real and saved uid stay init's, so that commands still
     // cannot signal it.
     effective(uid, gid)?;
-    let made = work();
+    let result = work();
     effective(identity.init_uid, identity.init_uid)?;
-    Ok(made)
+    Ok(result)
 }
 
 fn effective(uid: u32, gid: u32) -> io::Result<()> {

@@ -20,38 +20,38 @@ impl Retained {
         retain
             .fds
             .iter()
-            .try_for_each(|&place| fd_at(fds, place).map(drop))
+            .try_for_each(|&index| fd_at(fds, index).map(drop))
     }
 
     /// Takes the descriptors out of the message; the others are closed. A terminal's master is appended.
     pub(crate) fn take(retain: Retain, fds: Vec<OwnedFd>, master: Option<OwnedFd>) -> Self {
         let mut fds: Vec<Option<OwnedFd>> = fds.into_iter().map(Some).collect();
-        let held = |&place: &usize| fds.get_mut(place).and_then(Option::take);
-        let mut held: Vec<Option<OwnedFd>> = retain.fds.iter().map(held).collect();
-        held.extend(master.map(Some));
+        let take = |&index: &usize| fds.get_mut(index).and_then(Option::take);
+        let mut retained: Vec<Option<OwnedFd>> = retain.fds.iter().map(take).collect();
+        retained.extend(master.map(Some));
         Self {
             note: retain.note,
-            fds: held,
+            fds: retained,
         }
     }
 
-    pub(crate) fn close(&mut self, place: usize) {
-        if let Some(fd) = self.fds.get_mut(place) {
+    pub(crate) fn close(&mut self, index: usize) {
+        if let Some(fd) = self.fds.get_mut(index) {
             *fd = None;
         }
     }
 
     pub(crate) fn send_to(&self, daemon: &DaemonConnection, id: u64, ended: Option<Ended>) {
-        let (places, fds): (Vec<usize>, Vec<BorrowedFd<'_>>) = self
+        let (indexes, fds): (Vec<usize>, Vec<BorrowedFd<'_>>) = self
             .fds
             .iter()
             .enumerate()
-            .filter_map(|(place, fd)| Some((place, fd.as_ref()?.as_fd())))
+            .filter_map(|(index, fd)| Some((index, fd.as_ref()?.as_fd())))
             .unzip();
         let event = FromInit::Retained {
             id,
             note: self.note.clone(),
-            places,
+            places: indexes,
             ended,
         };
         daemon.send(&event, &fds);

@@ -14,9 +14,9 @@ impl Init<'_> {
             // Only used without cgroups, so every command has a supervisor.
             let of_files = |running: &&Running| running.supervisor.is_none();
             let running = self.running.iter().filter(of_files);
-            let spared: Vec<i32> = running.map(|running| running.pid).collect();
-            if !spared.is_empty() {
-                signal_others(&spared, signal);
+            let excluded: Vec<i32> = running.map(|running| running.pid).collect();
+            if !excluded.is_empty() {
+                signal_others(&excluded, signal);
                 return;
             }
             // SAFETY: integers only. Signals all processes except this one.
@@ -51,13 +51,13 @@ impl Init<'_> {
 /// Scans of `/proc`. Each finds the processes that were forked during the previous one.
 const MAX_SCANS: usize = 20;
 
-fn signal_others(spared: &[i32], signal: i32) {
+fn signal_others(excluded: &[i32], signal: i32) {
     let Some(signal) = Signal::from_named_raw(signal) else {
         return;
     };
     let own = rustix::process::getpid();
     for _ in 0..MAX_SCANS {
-        let others = boxwood_sys::procfs::pids().filter(|pid| !spared.contains(pid));
+        let others = boxwood_sys::procfs::pids().filter(|pid| !excluded.contains(pid));
         let others: Vec<Pid> = others.filter_map(Pid::from_raw).collect();
         let sent = others.iter().filter(|pid| **pid != own);
         // Zombies accept signals too, so the number of scans is limited.

@@ -27,8 +27,8 @@ impl Supervisor {
         let Ok(signal) = u8::try_from(signal) else {
             return;
         };
-        let whole = u8::from(scope == KillScope::Tree);
-        let _ = rustix::io::write(&self.signals, &[whole, signal]);
+        let is_tree = u8::from(scope == KillScope::Tree);
+        let _ = rustix::io::write(&self.signals, &[is_tree, signal]);
     }
 
     /// The command's wait status, after the supervisor has exited. A killed supervisor reports none; its
@@ -81,14 +81,14 @@ fn supervise(
 }
 
 /// A copy of a pipe's write end that stays open would keep its reader from seeing end of file.
-pub(crate) fn close_all_but(kept: &[&OwnedFd]) {
-    let mut kept: Vec<u32> = kept
+pub(crate) fn close_all_but(fds: &[&OwnedFd]) {
+    let mut fds: Vec<u32> = fds
         .iter()
         .filter_map(|fd| u32::try_from(fd.as_raw_fd()).ok())
         .collect();
-    kept.sort_unstable();
+    fds.sort_unstable();
     let mut first = 3;
-    for fd in kept {
+    for fd in fds {
         close_range(first, fd.saturating_sub(1));
         first = fd + 1;
     }
@@ -110,19 +110,19 @@ fn watch(command: i32, signals_in: &OwnedFd, children: &OwnedFd) -> i32 {
             PollFd::new(children, PollFlags::IN),
         ];
         let _ = poll(&mut waiting, None);
-        let (ordered, ended) = (waiting[0].revents(), waiting[1].revents());
+        let (requested, ended) = (waiting[0].revents(), waiting[1].revents());
         if ended.contains(PollFlags::IN) {
             signals::drain(children.as_fd());
             if let Some(status) = reap(command) {
                 return status;
             }
         }
-        let mut order = [0_u8; 2];
-        if ordered.contains(PollFlags::IN)
-            && rustix::io::read(signals_in, &mut order) == Ok(2)
-            && let Some(signal) = Signal::from_named_raw(i32::from(order[1]))
+        let mut request = [0_u8; 2];
+        if requested.contains(PollFlags::IN)
+            && rustix::io::read(signals_in, &mut request) == Ok(2)
+            && let Some(signal) = Signal::from_named_raw(i32::from(request[1]))
         {
-            if order[0] == 0 {
+            if request[0] == 0 {
                 send(command, signal);
             } else if signal == Signal::KILL {
                 return kill_all(command);
@@ -174,10 +174,10 @@ fn kill_all(command: i32) -> i32 {
 /// All descendants of `root`. Processes that fork during the scan can be missed.
 fn descendants(root: Pid) -> Vec<i32> {
     let mut found = vec![root.as_raw_nonzero().get()];
-    let mut at = 0;
-    while at < found.len() {
-        let pid = found[at];
-        at += 1;
+    let mut next = 0;
+    while next < found.len() {
+        let pid = found[next];
+        next += 1;
         let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
             continue;
         };

@@ -108,8 +108,8 @@ fn take_channel() -> rustix::io::Result<Channel> {
 
 /// Closes descriptors that the daemon or its parents left open without close-on-exec.
 fn close_all_but(channel: &OwnedFd) -> rustix::io::Result<()> {
-    let kept = u32::try_from(channel.as_raw_fd()).unwrap_or(u32::MAX);
-    for (first, last) in [(3, kept - 1), (kept + 1, u32::MAX)] {
+    let fd = u32::try_from(channel.as_raw_fd()).unwrap_or(u32::MAX);
+    for (first, last) in [(3, fd - 1), (fd + 1, u32::MAX)] {
         // SAFETY: integers only; nothing else in this process owns a descriptor yet.
         if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
             return Err(rustix::io::Errno::IO);
@@ -121,9 +121,9 @@ fn close_all_but(channel: &OwnedFd) -> rustix::io::Result<()> {
 /// Resets a negative `oom_score_adj` of the daemon, which boxes would inherit.
 pub(crate) fn reset_oom_score() {
     const PATH: &str = "/proc/self/oom_score_adj";
-    let spared = std::fs::read_to_string(PATH)
+    let is_negative = std::fs::read_to_string(PATH)
         .is_ok_and(|value| value.trim().parse::<i32>().is_ok_and(|value| value < 0));
-    if spared && std::fs::write(PATH, "0").is_err() {
+    if is_negative && std::fs::write(PATH, "0").is_err() {
         exit_now(1);
     }
 }

@@ -237,8 +237,8 @@ impl LocalBox {
             None => None,
         };
         let image = match self.resources.image_directory()? {
-            Some(held) => {
-                fds.push(held);
+            Some(directory) => {
+                fds.push(directory);
                 Some(fds.len() - 1)
             }
             None => None,
