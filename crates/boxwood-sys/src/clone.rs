@@ -115,10 +115,10 @@ pub unsafe fn vfork(
         args.cgroup = u64::try_from(cgroup.as_raw_fd()).unwrap_or(u64::MAX);
     }
     let number = libc::SYS_clone3;
-    let (at, size) = ((&raw const args) as u64, size_of::<CloneArgs>() as u64);
+    let (address, size) = ((&raw const args) as u64, size_of::<CloneArgs>() as u64);
     // SAFETY: forwarded from the caller; `args` and the stack live until the call returns, and
     // CLONE_VFORK keeps us suspended while the child uses them.
-    let mut rc = unsafe { clone_raw(number, at, size, child, arg) };
+    let mut rc = unsafe { clone_raw(number, address, size, child, arg) };
     if rc == -i64::from(libc::ENOSYS) && cgroup.is_none() {
         // Kernels that emulate Linux may only support `clone`, which does not reset handlers. Init installs
         // none.

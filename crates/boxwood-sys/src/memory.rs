@@ -30,11 +30,11 @@ pub fn read_whole(file: impl AsFd, limit: u64) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let mut bytes = vec![0_u8; usize::try_from(size).map_err(io::Error::other)?];
-    let mut at = 0;
-    while at < bytes.len() {
-        match rustix::io::pread(&file, &mut bytes[at..], at as u64) {
+    let mut offset = 0;
+    while offset < bytes.len() {
+        match rustix::io::pread(&file, &mut bytes[offset..], offset as u64) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => at += read,
+            Ok(read) => offset += read,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -117,12 +117,12 @@ impl Socket {
         self.await_acknowledgements(1)
     }
 
-    /// Sends a request and passes every message of the reply to `each`. The request must be for a dump or
+    /// Sends a request and passes every message of the reply to `on_message`. The request must be for a dump or
     /// with an acknowledgement, because these mark the end.
-    pub(crate) fn ask(
+    pub(crate) fn query(
         &self,
         message: Message,
-        mut each: impl FnMut(u16, &[u8]),
+        mut on_message: impl FnMut(u16, &[u8]),
     ) -> Result<(), NetlinkError> {
         self.send(&message.finish(1))?;
         loop {
@@ -131,7 +131,7 @@ impl Socket {
                 match kind {
                     NLMSG_DONE => return Ok(()),
                     NLMSG_ERROR => return self.parse_error(body).map_or(Ok(()), Err),
-                    kind => each(kind, body),
+                    kind => on_message(kind, body),
                 }
             }
         }
@@ -154,15 +154,15 @@ impl Socket {
 
     /// Waits until `expected` messages are acknowledged or one is refused.
     pub(crate) fn await_acknowledgements(&self, expected: usize) -> Result<(), NetlinkError> {
-        let mut seen = 0;
-        while seen < expected {
+        let mut acknowledged = 0;
+        while acknowledged < expected {
             let datagram = self.receive()?;
             for (kind, body) in split(&datagram) {
                 if kind == NLMSG_ERROR {
                     if let Some(error) = self.parse_error(body) {
                         return Err(error);
                     }
-                    seen += 1;
+                    acknowledged += 1;
                 }
             }
         }
@@ -175,10 +175,10 @@ impl Socket {
         let mut buffer = vec![0; 64 * 1024];
         loop {
             match net::recv(&self.fd, &mut buffer, RecvFlags::TRUNC) {
-                Ok((kept, whole)) if whole > kept => return Err(fail(Errno::MSGSIZE)),
+                Ok((received, length)) if length > received => return Err(fail(Errno::MSGSIZE)),
                 Ok((0, _)) => return Err(fail(Errno::CONNRESET)),
-                Ok((kept, _)) => {
-                    buffer.truncate(kept);
+                Ok((received, _)) => {
+                    buffer.truncate(received);
                     return Ok(buffer);
                 }
                 Err(Errno::INTR) => {}

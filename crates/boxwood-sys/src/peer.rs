@@ -69,8 +69,8 @@ mod tests {
     #[test]
     fn peer_credentials_are_those_of_the_creator() {
         let (one, _other) = UnixStream::pair().expect("pair");
-        let me = i32::try_from(std::process::id()).expect("pid");
-        assert_eq!(pid(one.as_fd()).expect("pid"), me);
+        let own_pid = i32::try_from(std::process::id()).expect("pid");
+        assert_eq!(pid(one.as_fd()).expect("pid"), own_pid);
         let my_uid = rustix::process::geteuid().as_raw();
         assert_eq!(uid(one.as_fd()).expect("uid"), my_uid);
     }

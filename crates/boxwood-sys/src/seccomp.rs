@@ -111,18 +111,23 @@ pub fn assemble(rules: &[Rule], named: Refusal) -> Program {
         let reload = u8::from(!rule.when.is_empty());
         let number = u32::try_from(rule.syscall).unwrap_or(u32::MAX);
         code.push(jump(JMP_JEQ, number, 0, body + reload));
-        let mut left = body;
+        let mut remaining = body;
         for when in &rule.when {
-            left -= 2;
+            remaining -= 2;
             let (word, next) = match *when {
-                When::Equals { arg, value } => (offset_of_arg(arg), jump(JMP_JEQ, value, 0, left)),
+                When::Equals { arg, value } => {
+                    (offset_of_arg(arg), jump(JMP_JEQ, value, 0, remaining))
+                }
                 When::NotEquals { arg, value } => {
-                    (offset_of_arg(arg), jump(JMP_JEQ, value, left, 0))
+                    (offset_of_arg(arg), jump(JMP_JEQ, value, remaining, 0))
                 }
-                When::AnyBit { arg, mask } => (offset_of_arg(arg), jump(JMP_JSET, mask, 0, left)),
-                When::AnyHighBit { arg } => {
-                    (offset_of_arg(arg) + 4, jump(JMP_JSET, u32::MAX, 0, left))
+                When::AnyBit { arg, mask } => {
+                    (offset_of_arg(arg), jump(JMP_JSET, mask, 0, remaining))
                 }
+                When::AnyHighBit { arg } => (
+                    offset_of_arg(arg) + 4,
+                    jump(JMP_JSET, u32::MAX, 0, remaining),
+                ),
             };
             code.push(stmt(LD_W_ABS, word));
             code.push(next);

@@ -34,7 +34,7 @@ pub fn tcp_peer_uid(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u3
             "the two ends of a connection have different address families",
         ));
     }
-    match ask_netlink(peer, local) {
+    match query_netlink(peer, local) {
         // Kernels without `tcp_diag` return `ENOENT`, as for a missing socket. Some container runtimes do not
         // support the protocol or its options at all.
         Err(error)
@@ -48,13 +48,13 @@ pub fn tcp_peer_uid(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u3
                     | Errno::INVAL
             ) =>
         {
-            ask_procfs(peer, local)
+            query_procfs(peer, local)
         }
         outcome => Ok(outcome?),
     }
 }
 
-fn ask_netlink(peer: SocketAddr, local: SocketAddr) -> Result<Option<u32>, NetlinkError> {
+fn query_netlink(peer: SocketAddr, local: SocketAddr) -> Result<Option<u32>, NetlinkError> {
     // `struct inet_diag_req_v2`: family, protocol, ext, pad, any state, socket id.
     let mut body = vec![family(peer.ip()), IPPROTO_TCP, 0, 0];
     body.extend(u32::MAX.to_ne_bytes());
@@ -62,7 +62,7 @@ fn ask_netlink(peer: SocketAddr, local: SocketAddr) -> Result<Option<u32>, Netli
     let message = Message::new(SOCK_DIAG_BY_FAMILY, REQUEST | ACKNOWLEDGE).body(&body);
     let mut owner = None;
     let socket = Socket::open(Family::SocketDiagnosis, "look up a TCP socket")?;
-    socket.ask(message, |kind, body| {
+    socket.query(message, |kind, body| {
         if kind == SOCK_DIAG_BY_FAMILY {
             owner = owner.or_else(|| owner_in(body, peer, local));
         }
@@ -115,12 +115,12 @@ fn owner_in(body: &[u8], peer: SocketAddr, local: SocketAddr) -> Option<u32> {
     ]
     .iter()
     .any(|id| found.starts_with(id));
-    let word = |at: usize| Some(u32::from_ne_bytes(*body.get(at..)?.first_chunk()?));
+    let word = |offset: usize| Some(u32::from_ne_bytes(*body.get(offset..)?.first_chunk()?));
     (is_peer && word(ANSWER_INODE)? != 0).then_some(word(ANSWER_UID)?)
 }
 
 /// Fallback: the tables that `netstat` reads, which have the same columns.
-fn ask_procfs(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
+fn query_procfs(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
     for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
         let text = match fs::read_to_string(table) {
             Ok(text) => text,
@@ -176,15 +176,15 @@ mod tests {
         let client = TcpStream::connect(format!("{connect}:{port}")).expect("connect");
         let (server, peer) = listener.accept().expect("accept");
         let local = server.local_addr().expect("address");
-        let me = rustix::process::getuid().as_raw();
-        assert_eq!(tcp_peer_uid(peer, local).expect("netlink"), Some(me));
+        let own_uid = rustix::process::getuid().as_raw();
+        assert_eq!(tcp_peer_uid(peer, local).expect("netlink"), Some(own_uid));
         assert_eq!(
-            ask_procfs(
+            query_procfs(
                 SocketAddr::new(peer.ip().to_canonical(), peer.port()),
                 SocketAddr::new(local.ip().to_canonical(), local.port()),
             )
             .expect("procfs"),
-            Some(me)
+            Some(own_uid)
         );
         drop(client);
         // Closed by its owner, still in TCP's tables: no owner.

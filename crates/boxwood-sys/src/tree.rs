@@ -58,18 +58,18 @@ struct Level {
 /// Removes everything in a directory. Returns `TimedOut` after the deadline, which matters if a program can add files
 /// meanwhile.
 pub fn remove_contents(root: OwnedFd, deadline: Option<Instant>) -> io::Result<()> {
-    let mut here = Level::enter(&root, CString::default(), deadline)?;
+    let mut level = Level::enter(&root, CString::default(), deadline)?;
     let mut directory = root;
     let mut parents: Vec<Level> = Vec::new();
     // Descriptors of the nearest parents. Older ones are closed and reopened through `..`.
     let mut open_parents: VecDeque<OwnedFd> = VecDeque::new();
     loop {
-        if let Some(name) = here.subdirectories.pop() {
+        if let Some(name) = level.subdirectories.pop() {
             let Some(inner) = open_subdirectory(&directory, &name)? else {
                 continue;
             };
             parents.push(std::mem::replace(
-                &mut here,
+                &mut level,
                 Level::enter(&inner, name, deadline)?,
             ));
             open_parents.push_back(std::mem::replace(&mut directory, inner));
@@ -78,19 +78,19 @@ pub fn remove_contents(root: OwnedFd, deadline: Option<Instant>) -> io::Result<(
             }
             continue;
         }
-        let Some(outer) = parents.pop() else {
+        let Some(parent) = parents.pop() else {
             return Ok(());
         };
         directory = match open_parents.pop_back() {
             Some(open) => open,
-            None => reopen_parent(&outer, &directory)?,
+            None => reopen_parent(&parent, &directory)?,
         };
         ignore_missing(rustix::fs::unlinkat(
             &directory,
-            &here.name,
+            &level.name,
             AtFlags::REMOVEDIR,
         ))?;
-        here = outer;
+        level = parent;
     }
 }
 
@@ -140,13 +140,13 @@ fn open_subdirectory(directory: &OwnedFd, name: &CStr) -> io::Result<Option<Owne
     }
 }
 
-fn open(at: impl AsFd, name: impl Arg + Copy) -> rustix::io::Result<OwnedFd> {
-    let opened = rustix::fs::openat(&at, name, OFlags::RDONLY | DIRECTORY, Mode::empty());
+fn open(directory: impl AsFd, name: impl Arg + Copy) -> rustix::io::Result<OwnedFd> {
+    let opened = rustix::fs::openat(&directory, name, OFlags::RDONLY | DIRECTORY, Mode::empty());
     if opened.as_ref().err() != Some(&Errno::ACCESS) {
         return opened;
     }
     // An unreadable directory can still be opened with `O_PATH`, and changed through the descriptor.
-    let handle = rustix::fs::openat(at, name, OFlags::PATH | DIRECTORY, Mode::empty())?;
+    let handle = rustix::fs::openat(directory, name, OFlags::PATH | DIRECTORY, Mode::empty())?;
     let proc_path = format!("/proc/self/fd/{}", handle.as_raw_fd());
     rustix::fs::chmod(proc_path, Mode::RWXU)?;
     rustix::fs::openat(&handle, c".", OFlags::RDONLY | DIRECTORY, Mode::empty())
@@ -288,14 +288,14 @@ impl Usage {
     }
 
     fn add(&mut self, stat: &Stat, is_directory: bool) {
-        let taken = u64::try_from(stat.st_blocks).unwrap_or(0);
-        let taken = taken.saturating_mul(BLOCK_BYTES);
+        let allocated = u64::try_from(stat.st_blocks).unwrap_or(0);
+        let allocated = allocated.saturating_mul(BLOCK_BYTES);
         #[allow(
             clippy::unnecessary_cast,
             reason = "the type of `st_nlink` depends on the architecture"
         )]
         let links = (stat.st_nlink as u64).max(1);
-        self.disk_bytes = self.disk_bytes.saturating_add(taken / links);
+        self.disk_bytes = self.disk_bytes.saturating_add(allocated / links);
         self.entries += 1;
         if !is_directory {
             let size = u64::try_from(stat.st_size).unwrap_or(0);
@@ -315,8 +315,8 @@ impl Usage {
 }
 
 /// Returns `None` if the entry is missing or not a directory.
-fn open_if_directory(at: impl AsFd, name: impl Arg) -> io::Result<Option<OwnedFd>> {
-    match rustix::fs::openat(at, name, OFlags::RDONLY | DIRECTORY, Mode::empty()) {
+fn open_if_directory(directory: impl AsFd, name: impl Arg) -> io::Result<Option<OwnedFd>> {
+    match rustix::fs::openat(directory, name, OFlags::RDONLY | DIRECTORY, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         opened => Ok(Some(opened?)),
     }
@@ -384,19 +384,19 @@ mod tests {
 
     /// Creates a chain of directories that is deeper than any path can name.
     fn dig(top: &Path, depth: usize, outside: &Path) {
-        let mut at = open(CWD, top).expect("opened");
+        let mut directory = open(CWD, top).expect("opened");
         for level in 0..depth {
             // Entries that are processed only on the way back up.
             if level % 1000 == 7 {
-                rustix::fs::mkdirat(&at, c"side", Mode::RWXU).expect("made");
-                rustix::fs::symlinkat(outside, &at, c"link").expect("linked");
+                rustix::fs::mkdirat(&directory, c"side", Mode::RWXU).expect("made");
+                rustix::fs::symlinkat(outside, &directory, c"link").expect("linked");
             }
-            rustix::fs::mkdirat(&at, c"d", Mode::RWXU).expect("made");
-            let next = open(&at, c"d").expect("opened");
+            rustix::fs::mkdirat(&directory, c"d", Mode::RWXU).expect("made");
+            let next = open(&directory, c"d").expect("opened");
             if level % 1000 == 8 {
-                rustix::fs::fchmod(&at, Mode::empty()).expect("closed");
+                rustix::fs::fchmod(&directory, Mode::empty()).expect("closed");
             }
-            at = next;
+            directory = next;
         }
     }
 
@@ -494,17 +494,17 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let top = dir.path().join("top");
         fs::create_dir(&top).expect("made");
-        let mut at = open_if_directory(CWD, &top)
+        let mut directory = open_if_directory(CWD, &top)
             .expect("opened")
             .expect("there");
         for _ in 0..3000 {
-            rustix::fs::mkdirat(&at, c"d", Mode::RWXU).expect("made");
-            at = open_if_directory(&at, c"d")
+            rustix::fs::mkdirat(&directory, c"d", Mode::RWXU).expect("made");
+            directory = open_if_directory(&directory, c"d")
                 .expect("opened")
                 .expect("there");
         }
         let flags = OFlags::WRONLY | OFlags::CREATE;
-        let file = rustix::fs::openat(&at, c"file", flags, Mode::RUSR).expect("made");
+        let file = rustix::fs::openat(&directory, c"file", flags, Mode::RUSR).expect("made");
         rustix::io::write(&file, &vec![1; 1 << 20]).expect("written");
         let bytes = measure(&top, u64::MAX);
         remove(&top).expect("removed");

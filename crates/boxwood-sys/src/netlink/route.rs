@@ -208,10 +208,10 @@ pub fn link_by_index(index: u32) -> Result<Link, NetlinkError> {
     )
 }
 
-fn one_link(question: Message) -> Result<Link, NetlinkError> {
+fn one_link(request: Message) -> Result<Link, NetlinkError> {
     const OPERATION: &str = "look up a link";
     let mut found = None;
-    Socket::open(Family::Route, OPERATION)?.ask(question, |kind, body| {
+    Socket::open(Family::Route, OPERATION)?.query(request, |kind, body| {
         found = found.take().or_else(|| parse_link(kind, body));
     })?;
     found.ok_or_else(|| NetlinkError::new(OPERATION, Errno::NODEV))
@@ -219,11 +219,11 @@ fn one_link(question: Message) -> Result<Link, NetlinkError> {
 
 /// All links of this namespace whose names start with `prefix`.
 pub fn links_with_prefix(prefix: &str) -> Result<Vec<Link>, NetlinkError> {
-    let question = Message::new(GET_LINK, REQUEST | DUMP)
+    let request = Message::new(GET_LINK, REQUEST | DUMP)
         .body(&link_body(0, 0))
         .number(LINK_EXT_MASK, EXT_MASK_SKIP_STATS);
     let mut links = Vec::new();
-    Socket::open(Family::Route, "list the links")?.ask(question, |kind, body| {
+    Socket::open(Family::Route, "list the links")?.query(request, |kind, body| {
         links.extend(parse_link(kind, body).filter(|link| link.name.starts_with(prefix)));
     })?;
     Ok(links)
@@ -233,9 +233,9 @@ pub fn links_with_prefix(prefix: &str) -> Result<Vec<Link>, NetlinkError> {
 pub fn routes() -> Result<Vec<Route>, NetlinkError> {
     let mut body = [0; 12];
     body[0] = INET;
-    let question = Message::new(GET_ROUTE, REQUEST | DUMP).body(&body);
+    let request = Message::new(GET_ROUTE, REQUEST | DUMP).body(&body);
     let mut routes = Vec::new();
-    Socket::open(Family::Route, "list the routes")?.ask(question, |kind, body| {
+    Socket::open(Family::Route, "list the routes")?.query(request, |kind, body| {
         if kind == NEW_ROUTE {
             routes.extend(parse_route(body));
         }

@@ -40,7 +40,7 @@ impl Chain {
 pub fn chains() -> Result<Vec<Chain>, NetlinkError> {
     let mut chains = Vec::new();
     let socket = Socket::open(Family::Netfilter, "list the packet filter's chains")?;
-    socket.ask(message(GET_CHAIN, DUMP, ALL), |_, body| {
+    socket.query(message(GET_CHAIN, DUMP, ALL), |_, body| {
         chains.extend(parse(body));
     })?;
     Ok(chains)
@@ -72,25 +72,26 @@ pub fn insert_marked_rules(
 /// Removes the rules of `chain` with `mark`.
 pub fn remove_marked_rules(chain: &Chain, mark: &str) -> Result<(), NetlinkError> {
     const OPERATION: &str = "remove rules from the packet filter of another program";
-    let question = message(GET_RULE, DUMP, chain.family)
+    let request = message(GET_RULE, DUMP, chain.family)
         .text(RULE_TABLE, &chain.table)
         .text(RULE_CHAIN, &chain.name);
-    let wanted = comment(mark);
+    let expected_comment = comment(mark);
     let mut handles = Vec::new();
-    Socket::open(Family::Netfilter, OPERATION)?.ask(question, |_, body| {
+    Socket::open(Family::Netfilter, OPERATION)?.query(request, |_, body| {
         let attributes = Attributes::new(body.get(4..).unwrap_or_default());
         let text = |kind| {
             attributes
                 .first(kind)
                 .map(|found| found.text().into_owned())
         };
-        let ours = attributes
+        let is_marked = attributes
             .first(RULE_USERDATA)
-            .is_some_and(|data| data.value == wanted);
+            .is_some_and(|data| data.value == expected_comment);
         // Old kernels ignore the chain in the request and dump the whole table.
-        let here = text(RULE_TABLE).as_deref() == Some(&chain.table)
+        let is_in_chain = text(RULE_TABLE).as_deref() == Some(&chain.table)
             && text(RULE_CHAIN).as_deref() == Some(&chain.name);
-        if let (true, true, Some(handle)) = (ours, here, attributes.first(RULE_HANDLE)) {
+        if let (true, true, Some(handle)) = (is_marked, is_in_chain, attributes.first(RULE_HANDLE))
+        {
             handles.push(handle.value.to_vec());
         }
     })?;

@@ -72,7 +72,7 @@ pub enum Refusal {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Is {
+enum Comparison {
     Equal = 0,
     Different = 1,
 }
@@ -82,9 +82,9 @@ enum Expression {
     Meta(u32),
     Conntrack(u32),
     Payload { base: u32, offset: u32, length: u32 },
-    WayBack,
+    ReverseRoute,
     Mask(Vec<u8>),
-    Compare(Is, Vec<u8>),
+    Compare(Comparison, Vec<u8>),
     Verdict(u32, Option<String>),
     Reject,
     Masquerade,
@@ -102,72 +102,80 @@ impl Rule {
 
     #[must_use]
     pub fn arrives_by(self, interface: Name<'_>) -> Self {
-        self.interface(META_IN_NAME, Is::Equal, interface)
+        self.interface(META_IN_NAME, Comparison::Equal, interface)
     }
 
     #[must_use]
     pub fn leaves_by(self, interface: Name<'_>) -> Self {
-        self.interface(META_OUT_NAME, Is::Equal, interface)
+        self.interface(META_OUT_NAME, Comparison::Equal, interface)
     }
 
     #[must_use]
     pub fn leaves_elsewhere_than(self, interface: Name<'_>) -> Self {
-        self.interface(META_OUT_NAME, Is::Different, interface)
+        self.interface(META_OUT_NAME, Comparison::Different, interface)
     }
 
     #[must_use]
     pub fn ipv4(self) -> Self {
-        self.family(Is::Equal)
+        self.family(Comparison::Equal)
     }
 
     #[must_use]
     pub fn not_ipv4(self) -> Self {
-        self.family(Is::Different)
+        self.family(Comparison::Different)
     }
 
     #[must_use]
     pub fn to(self, subnet: Subnet) -> Self {
-        self.ipv4().address(IPV4_DESTINATION, Is::Equal, subnet)
+        self.ipv4()
+            .address(IPV4_DESTINATION, Comparison::Equal, subnet)
     }
 
     #[must_use]
     pub fn from(self, subnet: Subnet) -> Self {
-        self.ipv4().address(IPV4_SOURCE, Is::Equal, subnet)
+        self.ipv4().address(IPV4_SOURCE, Comparison::Equal, subnet)
     }
 
     #[must_use]
     pub fn not_from(self, subnet: Subnet) -> Self {
-        self.ipv4().address(IPV4_SOURCE, Is::Different, subnet)
+        self.ipv4()
+            .address(IPV4_SOURCE, Comparison::Different, subnet)
     }
 
     #[must_use]
     pub fn port(self, transport: Transport, port: u16) -> Self {
         self.with(Expression::Meta(META_TRANSPORT))
-            .with(Expression::Compare(Is::Equal, vec![transport as u8]))
+            .with(Expression::Compare(
+                Comparison::Equal,
+                vec![transport as u8],
+            ))
             .with(Expression::Payload {
                 base: TRANSPORT_HEADER,
                 offset: DESTINATION_PORT,
                 length: 2,
             })
-            .with(Expression::Compare(Is::Equal, port.to_be_bytes().to_vec()))
+            .with(Expression::Compare(
+                Comparison::Equal,
+                port.to_be_bytes().to_vec(),
+            ))
     }
 
     #[must_use]
     pub fn state(self, state: State) -> Self {
-        self.bits(CT_STATE, state as u32, Is::Different)
+        self.bits(CT_STATE, state as u32, Comparison::Different)
     }
 
     /// The destination was not rewritten on this machine, as it is for a published container port.
     #[must_use]
     pub fn not_redirected(self) -> Self {
-        self.bits(CT_STATUS, CT_STATUS_DESTINATION_NAT, Is::Equal)
+        self.bits(CT_STATUS, CT_STATUS_DESTINATION_NAT, Comparison::Equal)
     }
 
     /// A reply to the packet's source would leave by another interface.
     #[must_use]
     pub fn source_is_elsewhere(self) -> Self {
-        self.with(Expression::WayBack)
-            .with(Expression::Compare(Is::Equal, vec![0]))
+        self.with(Expression::ReverseRoute)
+            .with(Expression::Compare(Comparison::Equal, vec![0]))
     }
 
     #[must_use]
@@ -204,7 +212,7 @@ impl Rule {
         self
     }
 
-    fn interface(self, key: u32, is: Is, name: Name<'_>) -> Self {
+    fn interface(self, key: u32, comparison: Comparison, name: Name<'_>) -> Self {
         // The register has 16 zero-padded bytes: comparing fewer is a prefix match, and including one zero
         // makes it exact.
         let bytes = match name {
@@ -212,29 +220,32 @@ impl Rule {
             Name::Exact(name) => [name.as_bytes(), &[0]].concat(),
         };
         self.with(Expression::Meta(key))
-            .with(Expression::Compare(is, bytes))
+            .with(Expression::Compare(comparison, bytes))
     }
 
-    fn family(self, is: Is) -> Self {
+    fn family(self, comparison: Comparison) -> Self {
         self.with(Expression::Meta(META_FAMILY))
-            .with(Expression::Compare(is, vec![super::IPV4]))
+            .with(Expression::Compare(comparison, vec![super::IPV4]))
     }
 
-    fn address(self, offset: u32, is: Is, subnet: Subnet) -> Self {
+    fn address(self, offset: u32, comparison: Comparison, subnet: Subnet) -> Self {
         self.with(Expression::Payload {
             base: NETWORK_HEADER,
             offset,
             length: 4,
         })
         .with(Expression::Mask(subnet.mask().octets().to_vec()))
-        .with(Expression::Compare(is, subnet.address().octets().to_vec()))
+        .with(Expression::Compare(
+            comparison,
+            subnet.address().octets().to_vec(),
+        ))
     }
 
     /// Compares the chosen bits with zero.
-    fn bits(self, key: u32, mask: u32, is: Is) -> Self {
+    fn bits(self, key: u32, mask: u32, comparison: Comparison) -> Self {
         self.with(Expression::Conntrack(key))
             .with(Expression::Mask(mask.to_ne_bytes().to_vec()))
-            .with(Expression::Compare(is, vec![0; 4]))
+            .with(Expression::Compare(comparison, vec![0; 4]))
     }
 
     pub(super) fn encode(self, message: Message) -> Message {
@@ -256,7 +267,7 @@ impl Expression {
             Self::Meta(_) => "meta",
             Self::Conntrack(_) => "ct",
             Self::Payload { .. } => "payload",
-            Self::WayBack => "fib",
+            Self::ReverseRoute => "fib",
             Self::Mask(_) => "bitwise",
             Self::Compare(..) => "cmp",
             Self::Verdict(..) => "immediate",
@@ -279,7 +290,7 @@ impl Expression {
                 .number_be(2, *base)
                 .number_be(3, *offset)
                 .number_be(4, *length),
-            Self::WayBack => data
+            Self::ReverseRoute => data
                 .number_be(1, REGISTER)
                 .number_be(2, FIB_RESULT_INTERFACE)
                 .number_be(3, FIB_SOURCE | FIB_IN_INTERFACE | FIB_PRESENT),
@@ -292,9 +303,9 @@ impl Expression {
                     .nest(4, |value| value.bytes(DATA_VALUE, mask))
                     .nest(5, |value| value.bytes(DATA_VALUE, &zeros))
             }
-            Self::Compare(is, value) => data
+            Self::Compare(comparison, value) => data
                 .number_be(1, REGISTER)
-                .number_be(2, *is as u32)
+                .number_be(2, *comparison as u32)
                 .nest(3, |nest| nest.bytes(DATA_VALUE, value)),
             Self::Verdict(code, chain) => data.number_be(1, VERDICT_REGISTER).nest(2, |nest| {
                 nest.nest(DATA_VERDICT, |verdict| {
