@@ -30,11 +30,12 @@ impl Prewarmed {
     fn make_blocking(backend: &NativeBackend, user: BoxUser) -> io::Result<Self> {
         let host = &backend.host;
         let ids = host.mapping.allocate(user)?;
-        let (ours, theirs) = Channel::pair()?;
+        let (channel, init_channel) = Channel::pair()?;
         let owner = ids.namespace_owner();
-        let SpawnedProcess { pid, pidfd } =
-            host.spawner.spawn(ToSpawner::Init { owner }, &theirs)?;
-        drop(theirs);
+        let SpawnedProcess { pid, pidfd } = host
+            .spawner
+            .spawn(ToSpawner::Init { owner }, &init_channel)?;
+        drop(init_channel);
         let mut resources = BoxResources::new(next_name(), pid, pidfd, ids)?;
         // Before the id maps: they allow init to change its uid, and then only root may open its
         // namespaces. If that is forbidden even now, the box works but mounts cannot be added later.
@@ -48,9 +49,6 @@ impl Prewarmed {
             let group = Group::create(&host.cgroups, &resources.name, resources.ids.init_uid)?;
             resources.group.insert(group).add(pid)?;
         }
-        Ok(Self {
-            resources,
-            channel: ours,
-        })
+        Ok(Self { resources, channel })
     }
 }

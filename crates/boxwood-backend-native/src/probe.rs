@@ -42,17 +42,17 @@ async fn namespaces(backend: &NativeBackend) -> Finding {
 }
 
 fn namespace_fix() -> &'static str {
-    let says = |path: &str, value: &str| {
+    let has_value = |path: &str, value: &str| {
         std::fs::read_to_string(path).is_ok_and(|text| text.trim() == value)
     };
-    if says(
+    if has_value(
         "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
         "1",
     ) {
         "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
-    } else if says("/proc/sys/kernel/unprivileged_userns_clone", "0") {
+    } else if has_value("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         "sudo sysctl kernel.unprivileged_userns_clone=1"
-    } else if says("/proc/sys/user/max_user_namespaces", "0") {
+    } else if has_value("/proc/sys/user/max_user_namespaces", "0") {
         "sudo sysctl user.max_user_namespaces=15000"
     } else {
         "in a container, start it with `--privileged`, or run the daemon on the host itself"

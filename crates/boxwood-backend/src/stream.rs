@@ -12,25 +12,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// An output stream of a program.
 pub trait Output: AsyncRead + Send + Unpin {
-    /// Moves at most `most` available bytes to `file` at its shared position and advances it. `Ok(0)` is
+    /// Moves at most `max_bytes` available bytes to `file` at its shared position and advances it. `Ok(0)` is
     /// the end of the stream.
     fn poll_move(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         file: BorrowedFd<'_>,
-        most: usize,
+        max_bytes: usize,
     ) -> Poll<io::Result<usize>>;
 }
 
 /// The input stream of a program.
 pub trait Input: AsyncWrite + Send + Unpin {
-    /// Writes at most `most` bytes of `file` from its shared position and advances it. `Ok(0)` if the file
+    /// Writes at most `max_bytes` bytes of `file` from its shared position and advances it. `Ok(0)` if the file
     /// has no more bytes.
     fn poll_feed(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         file: BorrowedFd<'_>,
-        most: usize,
+        max_bytes: usize,
     ) -> Poll<io::Result<usize>>;
 }
 
@@ -72,10 +72,10 @@ impl<S: AsyncRead + Send + Unpin> Output for Copied<S> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         file: BorrowedFd<'_>,
-        most: usize,
+        max_bytes: usize,
     ) -> Poll<io::Result<usize>> {
         let mut space = [0_u8; COPY_BYTES];
-        let mut buffer = ReadBuf::new(&mut space[..most.min(COPY_BYTES)]);
+        let mut buffer = ReadBuf::new(&mut space[..max_bytes.min(COPY_BYTES)]);
         ready!(self.poll_read(context, &mut buffer))?;
         let mut rest = buffer.filled();
         let moved = rest.len();
@@ -92,16 +92,16 @@ impl<S: AsyncWrite + Send + Unpin> Input for Copied<S> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         file: BorrowedFd<'_>,
-        most: usize,
+        max_bytes: usize,
     ) -> Poll<io::Result<usize>> {
-        let at = rustix::fs::tell(file)?;
+        let position = rustix::fs::tell(file)?;
         let mut space = [0_u8; COPY_BYTES];
-        let read = rustix::io::pread(file, &mut space[..most.min(COPY_BYTES)], at)?;
+        let read = rustix::io::pread(file, &mut space[..max_bytes.min(COPY_BYTES)], position)?;
         if read == 0 {
             return Poll::Ready(Ok(0));
         }
         let written = ready!(self.as_mut().poll_write(context, &space[..read]))?;
-        rustix::fs::seek(file, rustix::fs::SeekFrom::Start(at + written as u64))?;
+        rustix::fs::seek(file, rustix::fs::SeekFrom::Start(position + written as u64))?;
         // An in-memory duplex stream delivers nothing before it is flushed.
         ready!(self.poll_flush(context))?;
         Poll::Ready(Ok(written))
