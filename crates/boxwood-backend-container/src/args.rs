@@ -245,7 +245,7 @@ pub(crate) fn remove<N: AsRef<str>>(names: &[N]) -> Vec<OsString> {
 }
 
 /// The ids of all containers of any Boxwood daemon.
-pub(crate) fn list_ours() -> Vec<OsString> {
+pub(crate) fn list_boxes() -> Vec<OsString> {
     let filter = format!("label={}", crate::ownership::INSTANCE);
     let mut args = Args::new(["container", "ls", "--all", "--no-trunc"]);
     args.option("--filter", filter);
@@ -298,12 +298,12 @@ fn csv_field(key: &str, path: &Path) -> OsString {
 pub(crate) struct Args(pub(crate) Vec<OsString>);
 
 impl Args {
-    pub(crate) fn new<const N: usize>(words: [&str; N]) -> Self {
-        Self(words.map(OsString::from).into())
+    pub(crate) fn new<const N: usize>(arguments: [&str; N]) -> Self {
+        Self(arguments.map(OsString::from).into())
     }
 
-    pub(crate) fn flag(&mut self, word: impl Into<OsString>) {
-        self.0.push(word.into());
+    pub(crate) fn flag(&mut self, argument: impl Into<OsString>) {
+        self.0.push(argument.into());
     }
 
     pub(crate) fn option(&mut self, name: &str, value: impl Into<OsString>) {
@@ -317,11 +317,11 @@ mod tests {
     use super::*;
 
     fn lines(args: &[OsString]) -> String {
-        let words: Vec<String> = args
+        let arguments: Vec<String> = args
             .iter()
-            .map(|word| word.to_string_lossy().replace('\n', "\\n"))
+            .map(|argument| argument.to_string_lossy().replace('\n', "\\n"))
             .collect();
-        words.join("\n")
+        arguments.join("\n")
     }
 
     fn example(engine: Engine, labels: &[(String, String)]) -> Run<'_> {
@@ -352,13 +352,13 @@ mod tests {
 
     #[test]
     fn podman_run_as_root_and_as_a_user() {
-        let mut wanted = example(Engine::Podman, &[]);
-        wanted.users = Users::Range { first: 524_288 };
-        insta::assert_snapshot!("podman_root", lines(&run(&wanted)));
-        wanted.users = Users::Caller;
-        wanted.limits = None;
-        wanted.runtime = Some("crun");
-        insta::assert_snapshot!("podman_user", lines(&run(&wanted)));
+        let mut options = example(Engine::Podman, &[]);
+        options.users = Users::Range { first: 524_288 };
+        insta::assert_snapshot!("podman_root", lines(&run(&options)));
+        options.users = Users::Caller;
+        options.limits = None;
+        options.runtime = Some("crun");
+        insta::assert_snapshot!("podman_user", lines(&run(&options)));
     }
 
     #[test]
@@ -378,10 +378,10 @@ mod tests {
                 read_only: false,
             }],
         };
-        let mut wanted = example(Engine::Docker, &[]);
-        wanted.runtime = Some("runsc");
-        wanted.inside = Inside::Engine(&engine_mounts);
-        insta::assert_snapshot!(lines(&run(&wanted)));
+        let mut options = example(Engine::Docker, &[]);
+        options.runtime = Some("runsc");
+        options.inside = Inside::Engine(&engine_mounts);
+        insta::assert_snapshot!(lines(&run(&options)));
     }
 
     #[test]
@@ -405,19 +405,19 @@ mod tests {
             let plain_labels = [("langbot.session_id".to_owned(), "plain".to_owned())];
             let plain = run(&example(Engine::Docker, &plain_labels));
             let labels = [("langbot.session_id".to_owned(), session.clone())];
-            let wanted = Run { image: &image, ..example(Engine::Docker, &labels) };
-            let hostile = run(&wanted);
+            let options = Run { image: &image, ..example(Engine::Docker, &labels) };
+            let hostile = run(&options);
             assert_eq!(plain.len(), hostile.len());
-            let end = hostile.iter().position(|word| word == "--").expect("an end of options");
-            for (at, (one, other)) in plain.iter().zip(&hostile).enumerate() {
+            let end = hostile.iter().position(|argument| argument == "--").expect("an end of options");
+            for (index, (one, other)) in plain.iter().zip(&hostile).enumerate() {
                 match one.to_str() {
                     Some("debian:12") => {
                         assert_eq!(other, image.as_str());
-                        assert_eq!(at, end + 1, "the image follows all options");
+                        assert_eq!(index, end + 1, "the image follows all options");
                     }
                     Some("langbot.session_id=plain") => {
                         assert_eq!(other, format!("langbot.session_id={session}").as_str());
-                        assert_eq!(hostile[at - 1], "--label");
+                        assert_eq!(hostile[index - 1], "--label");
                     }
                     _ => assert_eq!(one, other),
                 }

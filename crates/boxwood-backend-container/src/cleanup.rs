@@ -51,7 +51,7 @@ impl Cleanup {
         lock(&self.adopted).insert(name.to_owned());
     }
 
-    fn is_orphan(&self, found: &Found) -> bool {
+    fn is_orphan(&self, found: &ListedContainer) -> bool {
         let name = plain(&found.name);
         name.starts_with(NAME_PREFIX)
             && !lock(&self.adopted).contains(name)
@@ -81,7 +81,7 @@ impl Cleanup {
     }
 
     async fn try_remove_orphans(&self) -> Result<(), CliError> {
-        let ids = self.cli.run(args::list_ours(), LISTING).await?;
+        let ids = self.cli.run(args::list_boxes(), LISTING).await?;
         let ids: Vec<&str> = ids.split_whitespace().collect();
         if ids.is_empty() {
             return Ok(());
@@ -222,7 +222,7 @@ fn is_final(missing_since: &mut Option<Instant>, removed: Removed, now: Instant)
     removed == Removed::Now || now.duration_since(since) >= SETTLE_TIME
 }
 
-struct Found {
+struct ListedContainer {
     id: String,
     name: String,
     state: State,
@@ -230,10 +230,10 @@ struct Found {
 }
 
 /// Parses four JSON values: id, name, running, and labels or null.
-fn read_line(line: &str) -> Option<Found> {
+fn read_line(line: &str) -> Option<ListedContainer> {
     let mut values = serde_json::Deserializer::from_str(line).into_iter::<serde_json::Value>();
     let mut next = || values.next()?.ok();
-    Some(Found {
+    Some(ListedContainer {
         id: next()?.as_str()?.to_owned(),
         name: next()?.as_str()?.to_owned(),
         state: if next()?.as_bool()? {
@@ -268,10 +268,10 @@ mod tests {
 
     #[test]
     fn containers_with_other_names_are_not_boxes() {
-        let is_ours = |name| plain(name).starts_with(NAME_PREFIX);
-        assert!(is_ours("/langbot-box-demo-0badcafe"));
-        assert!(is_ours("langbot-box-demo-0badcafe"));
-        assert!(!is_ours("/postgres"));
+        let is_box = |name| plain(name).starts_with(NAME_PREFIX);
+        assert!(is_box("/langbot-box-demo-0badcafe"));
+        assert!(is_box("langbot-box-demo-0badcafe"));
+        assert!(!is_box("/postgres"));
     }
 
     #[test]

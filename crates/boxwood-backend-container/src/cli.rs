@@ -16,7 +16,7 @@ use crate::settings::{ContainerSettings, Engine};
 /// Longer output is truncated.
 const MAX_OUTPUT: u64 = 4 * 1024 * 1024;
 /// After this long a ping checks whether the engine responds at all.
-const SLOW: Duration = Duration::from_secs(5);
+const PING_DELAY: Duration = Duration::from_secs(5);
 /// Usually takes a tenth of a second; a busy machine may need longer.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const PING: [&str; 3] = ["version", "--format", "{{.Server.Version}}"];
@@ -86,9 +86,9 @@ impl Cli {
     pub(crate) async fn run<A: Into<OsString>>(
         &self,
         args: impl IntoIterator<Item = A>,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<String, CliError> {
-        self.finish(&mut self.command(args), within).await
+        self.finish(&mut self.command(args), timeout).await
     }
 
     /// The same in a directory of the box, because Podman's monitor writes files to its working directory.
@@ -96,20 +96,20 @@ impl Cli {
         &self,
         directory: &Path,
         args: impl IntoIterator<Item = A>,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<String, CliError> {
-        self.finish(self.command(args).current_dir(directory), within)
+        self.finish(self.command(args).current_dir(directory), timeout)
             .await
     }
 
-    async fn finish(&self, command: &mut Command, within: Duration) -> Result<String, CliError> {
+    async fn finish(&self, command: &mut Command, timeout: Duration) -> Result<String, CliError> {
         let mut child = self.spawn(command)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let exchange = async {
             let (out, err, status) = tokio::join!(read(stdout), read(stderr), child.wait());
             Ok::<_, io::Error>((out?, err?, status?))
         };
-        let (out, err, status) = self.with_timeout(within, exchange).await?;
+        let (out, err, status) = self.with_timeout(timeout, exchange).await?;
         check_status(status, out, &err)
     }
 
@@ -117,12 +117,12 @@ impl Cli {
     /// unresponsive engine is detected earlier.
     async fn with_timeout<T>(
         &self,
-        within: Duration,
+        timeout: Duration,
         exchange: impl Future<Output = io::Result<T>>,
     ) -> Result<T, CliError> {
         tokio::select! {
-            outcome = tokio::time::timeout(within, exchange) => outcome
-                .map_err(|_| CliError::TimedOut { after: within })?
+            outcome = tokio::time::timeout(timeout, exchange) => outcome
+                .map_err(|_| CliError::TimedOut { after: timeout })?
                 .map_err(CliError::Io),
             after = self.wait_until_unresponsive() => Err(CliError::TimedOut { after }),
         }
@@ -134,9 +134,9 @@ impl Cli {
             return std::future::pending().await;
         }
         loop {
-            tokio::time::sleep(SLOW).await;
+            tokio::time::sleep(PING_DELAY).await;
             if !self.responds().await {
-                return SLOW + PING_TIMEOUT;
+                return PING_DELAY + PING_TIMEOUT;
             }
         }
     }
@@ -163,7 +163,7 @@ impl Cli {
     pub(crate) async fn follow<A: Into<OsString>>(
         &self,
         args: impl IntoIterator<Item = A>,
-        within: Duration,
+        timeout: Duration,
         mut on_line: impl FnMut(&str),
     ) -> Result<(), CliError> {
         let mut child = self.spawn(&mut self.command(args))?;
@@ -182,7 +182,7 @@ impl Cli {
             lines_read?;
             Ok::<_, io::Error>((err?, status?))
         };
-        let (err, status) = self.with_timeout(within, follow).await?;
+        let (err, status) = self.with_timeout(timeout, follow).await?;
         check_status(status, String::new(), &err).map(drop)
     }
 
@@ -191,7 +191,7 @@ impl Cli {
         &self,
         args: impl IntoIterator<Item = A>,
         mut input: impl AsyncRead + Unpin,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<String, CliError> {
         let mut child = self.spawn(self.command(args).stdin(Stdio::piped()))?;
         let (stdin, stdout, stderr) =
@@ -215,7 +215,7 @@ impl Cli {
             }
             Ok::<_, io::Error>((out?, err?, child.wait().await?))
         };
-        let (out, err, status) = self.with_timeout(within, exchange).await?;
+        let (out, err, status) = self.with_timeout(timeout, exchange).await?;
         check_status(status, out, &err)
     }
 }
@@ -257,17 +257,17 @@ pub(crate) fn one_line(text: &str) -> String {
     const MAX: usize = 400;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(MAX) {
-        Some((at, _)) => format!("{}...", &line[..at]),
+        Some((index, _)) => format!("{}...", &line[..index]),
         None => line,
     }
 }
 
 impl CliError {
     /// Returns true if the message contains one of these texts, which are stable across engine versions.
-    fn contains(&self, any: &[&str]) -> bool {
+    fn contains(&self, texts: &[&str]) -> bool {
         matches!(self, Self::Refused { message } if {
             let message = message.to_lowercase();
-            any.iter().any(|words| message.contains(words))
+            texts.iter().any(|text| message.contains(text))
         })
     }
 

@@ -12,17 +12,17 @@ use crate::cleanup::Cleanup;
 pub(crate) struct Container {
     cleanup: Arc<Cleanup>,
     name: String,
-    rest: Mutex<Option<Rest>>,
+    resources: Mutex<Option<ContainerResources>>,
 }
 
 /// Released after the container is removed.
-pub(crate) struct Rest {
+pub(crate) struct ContainerResources {
     pub(crate) bootstrap: BootstrapDir,
     /// The ids that the box's users are mapped to, if the daemon allocated them.
     pub(crate) range: Option<BoxIds>,
 }
 
-impl Rest {
+impl ContainerResources {
     fn found(host: &LocalHost, record: &serde_json::Value) -> io::Result<Self> {
         let Record { bootstrap, range } = Record::deserialize(record)?;
         let range = range.map(|range| host.mapping.claim(&range)).transpose()?;
@@ -47,17 +47,21 @@ impl Container {
         name: &str,
         record: &serde_json::Value,
     ) -> Result<Self, AdoptError> {
-        let rest =
-            Rest::found(host, record).map_err(adopt_step("parse the record of its container"))?;
-        Ok(Self::new(cleanup, name, Some(rest)))
+        let resources = ContainerResources::found(host, record)
+            .map_err(adopt_step("parse the record of its container"))?;
+        Ok(Self::new(cleanup, name, Some(resources)))
     }
 
     /// A relayed box ends with its connection and has nothing else to keep.
-    pub(crate) fn new(cleanup: &Arc<Cleanup>, name: &str, rest: Option<Rest>) -> Self {
+    pub(crate) fn new(
+        cleanup: &Arc<Cleanup>,
+        name: &str,
+        resources: Option<ContainerResources>,
+    ) -> Self {
         Self {
             cleanup: Arc::clone(cleanup),
             name: name.to_owned(),
-            rest: Mutex::new(rest),
+            resources: Mutex::new(resources),
         }
     }
 }
@@ -66,14 +70,14 @@ impl BackendState for Container {
     fn remove(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
             let outcome = self.cleanup.remove(&self.name).await;
-            drop(lock(&self.rest).take());
+            drop(lock(&self.resources).take());
             outcome.map_err(io::Error::other)
         })
     }
 
     fn record(&self) -> serde_json::Value {
-        let rest = lock(&self.rest);
-        let Some(Rest { bootstrap, range }) = &*rest else {
+        let resources = lock(&self.resources);
+        let Some(ContainerResources { bootstrap, range }) = &*resources else {
             return serde_json::Value::Null;
         };
         let record = Record {
@@ -84,8 +88,8 @@ impl BackendState for Container {
     }
 
     fn detach(&self) {
-        if let Some(rest) = &*lock(&self.rest) {
-            rest.bootstrap.detach();
+        if let Some(resources) = &*lock(&self.resources) {
+            resources.bootstrap.detach();
         }
     }
 }

@@ -138,7 +138,7 @@ impl EngineImages {
     }
 
     /// Fails if the image was neither imported nor pulled through Boxwood: the engine is shared with others.
-    async fn check_ours(&self, name: &ImageName) -> Result<(), ImageError> {
+    async fn check_owned(&self, name: &ImageName) -> Result<(), ImageError> {
         if self.is_imported(name).await? || self.pulled.has(name) {
             return Ok(());
         }
@@ -277,7 +277,7 @@ impl Images for EngineImages {
 
     fn remove<'a>(&'a self, name: &'a ImageName) -> BoxFuture<'a, Result<(), ImageError>> {
         Box::pin(async move {
-            self.check_ours(name).await?;
+            self.check_owned(name).await?;
             let args = Args::new(["image", "rm", "--", name.as_str()]);
             match self.cli.run(args.0, REMOVE).await {
                 Ok(_) => {

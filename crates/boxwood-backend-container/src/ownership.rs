@@ -72,8 +72,8 @@ impl Owner {
         let Some(instance) = labels.get(INSTANCE) else {
             return false;
         };
-        let ours = *instance == self.instance;
-        if ours && labels.get(INCARNATION) == Some(&self.run_id) {
+        let is_own = *instance == self.instance;
+        if is_own && labels.get(INCARNATION) == Some(&self.run_id) {
             return false;
         }
         let Some(lease) = labels.get(LEASE).and_then(|text| Lease::parse(text)) else {
@@ -82,8 +82,8 @@ impl Owner {
         match lease.state(&self.lease) {
             // Even with our own instance name: one process may have two backends on one engine.
             LeaseState::Held => false,
-            LeaseState::Over => ours || state == State::Ended,
-            LeaseState::Unknown => ours && boxwood_local::is_globally_unique(instance),
+            LeaseState::Over => is_own || state == State::Ended,
+            LeaseState::Unknown => is_own && boxwood_local::is_globally_unique(instance),
         }
     }
 }
@@ -135,12 +135,12 @@ impl Lease {
         })
     }
 
-    /// Compared from the process that holds `ours`.
-    fn state(&self, ours: &Self) -> LeaseState {
+    /// Compared from the process that holds `own`.
+    fn state(&self, own: &Self) -> LeaseState {
         let comparable = !self.boot.is_empty()
             && self.started != 0
-            && self.boot == ours.boot
-            && self.pid_namespace == ours.pid_namespace;
+            && self.boot == own.boot
+            && self.pid_namespace == own.pid_namespace;
         if !comparable {
             return LeaseState::Unknown;
         }

@@ -19,7 +19,7 @@ use boxwood_sys::procfs;
 
 use crate::args::{self, Inside, Run, Users};
 use crate::cli::CliError;
-use crate::container_state::{Container, Rest};
+use crate::container_state::{Container, ContainerResources};
 use crate::ownership::container_name;
 use crate::relayed::{self, Access, Location};
 use crate::settings::Engine;
@@ -277,7 +277,11 @@ async fn create(
         }));
     }
     let init_uid = ids.init_uid;
-    let container = Container::new(&shared.cleanup, name, Some(Rest { bootstrap, range }));
+    let container = Container::new(
+        &shared.cleanup,
+        name,
+        Some(ContainerResources { bootstrap, range }),
+    );
     let pid = init.pid;
     let mut resources = BoxResources::new(name.to_owned(), pid, init.pidfd, ids)
         .map_err(step("watch the pidfd of init"))?
@@ -350,9 +354,9 @@ async fn explain_timeout(shared: &Shared) -> Failed {
     let output = shared
         .cli
         .run(args::kernel(shared.settings.engine), INSPECT);
-    let ours = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let own_kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     match output.await {
-        Ok(output) if output.trim() != ours.trim() => Failed::Remote {
+        Ok(output) if output.trim() != own_kernel.trim() => Failed::Remote {
             why: format!(
                 "init did not connect, and the engine runs on kernel {}",
                 output.trim()

@@ -58,12 +58,15 @@ fn reached_through_its_connection() -> anyhow::Result<()> {
 
 async fn check(fixture: &Fixture, backend: &ContainerBackend) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let said = test_box.stdout_of("echo \"$((6 * 7)) $(id -u)\"").await?;
-    ensure!(said == "42 1000\n", "{said:?}");
-    let able = backend.capabilities();
+    let stdout = test_box.stdout_of("echo \"$((6 * 7)) $(id -u)\"").await?;
+    ensure!(stdout == "42 1000\n", "{stdout:?}");
+    let capabilities = backend.capabilities();
     ensure!(
-        !able.files && !able.live_mounts && !able.network && !able.host_mounts,
-        "{able:?}"
+        !capabilities.files
+            && !capabilities.live_mounts
+            && !capabilities.network
+            && !capabilities.host_mounts,
+        "{capabilities:?}"
     );
     let directory = fixture.host_dir("directory")?;
     for spec in [
@@ -86,7 +89,7 @@ const IMAGE: &str = "boxwood-elsewhere:1";
 /// A Docker daemon that sees one directory as empty.
 struct Hidden {
     daemon: Child,
-    place: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Hidden {
@@ -95,23 +98,23 @@ impl Hidden {
             |name: &str| std::env::var(name).with_context(|| format!("{name} is not set"));
         let program = variable("BOXWOOD_TEST_DOCKERD")?;
         let archive = variable("BOXWOOD_TEST_ROOTFS_SMALL_TAR")?;
-        let place = tempfile::tempdir()?;
+        let dir = tempfile::tempdir()?;
         let script = "mount -t tmpfs tmpfs \"$1\" && exec \"$2\" \"$3\"";
         let daemon = Command::new("unshare")
             .args(["--mount", "--propagation", "private", "sh", "-c", script])
             .arg("hidden")
             .arg(hidden)
             .arg(program)
-            .arg(place.path())
+            .arg(dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .context("starting a separate Docker daemon")?;
-        let engine = Self { daemon, place };
-        let until = Instant::now() + Duration::from_mins(1);
+        let engine = Self { daemon, dir };
+        let deadline = Instant::now() + Duration::from_mins(1);
         while !engine.docker(&["version"])? {
-            ensure!(Instant::now() < until, "the daemon did not start");
+            ensure!(Instant::now() < deadline, "the daemon did not start");
             std::thread::sleep(Duration::from_millis(100));
         }
         let imported = engine.docker(&["image", "import", &archive, IMAGE])?;
@@ -120,7 +123,7 @@ impl Hidden {
     }
 
     fn address(&self) -> String {
-        format!("unix://{}", self.place.path().join("docker.sock").display())
+        format!("unix://{}", self.dir.path().join("docker.sock").display())
     }
 
     fn docker(&self, args: &[&str]) -> anyhow::Result<bool> {

@@ -29,7 +29,7 @@ impl Hostile {
     fn make(
         name: &str,
         instructions: &[&str],
-        spoil: impl FnOnce(&Path) -> anyhow::Result<()>,
+        change: impl FnOnce(&Path) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
         let mut settings = Chosen::from_environment()?.settings()?;
         settings.image = format!("boxwood-hostile-{name}-{}:1", std::process::id());
@@ -42,7 +42,7 @@ impl Hostile {
             .arg(files.path())
             .status()?;
         ensure!(unpacked.success(), "unpacking {tar}");
-        spoil(files.path())?;
+        change(files.path())?;
         let mut pack = Command::new("tar")
             .arg("-C")
             .arg(files.path())
@@ -112,15 +112,15 @@ impl Drop for Hostile {
     }
 }
 
-fn replace_by_link(root: &Path, place: &str, target: &str) -> anyhow::Result<()> {
-    let place = root.join(place);
-    let found = fs::symlink_metadata(&place);
+fn replace_by_link(root: &Path, path: &str, target: &str) -> anyhow::Result<()> {
+    let path = root.join(path);
+    let found = fs::symlink_metadata(&path);
     match found {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(&place)?,
-        Ok(_) => fs::remove_file(&place)?,
-        Err(_) => fs::create_dir_all(place.parent().context("a parent")?)?,
+        Ok(found) if found.is_dir() => fs::remove_dir_all(&path)?,
+        Ok(_) => fs::remove_file(&path)?,
+        Err(_) => fs::create_dir_all(path.parent().context("a parent")?)?,
     }
-    Ok(symlink(target, place)?)
+    Ok(symlink(target, path)?)
 }
 
 /// The mount helper can read files that commands cannot. A link in the image must not expose them.
@@ -133,8 +133,8 @@ fn a_linked_group_file_exposes_no_files_of_the_host() -> anyhow::Result<()> {
         let Ok(test_box) = started else {
             return Ok(());
         };
-        let said = test_box.stdout_of("cat /etc/group").await?;
-        ensure!(!said.contains("System RAM"), "the box reads: {said}");
+        let stdout = test_box.stdout_of("cat /etc/group").await?;
+        ensure!(!stdout.contains("System RAM"), "the box reads: {stdout}");
         Ok(())
     })
 }
@@ -143,25 +143,25 @@ fn a_linked_group_file_exposes_no_files_of_the_host() -> anyhow::Result<()> {
 #[test]
 fn a_read_only_root_has_no_volumes_to_write_to() -> anyhow::Result<()> {
     // On another kernel the volumes are mounted by the engine; the label must not claim a disk quota there.
-    let behind = Chosen::from_environment()? == Chosen::Gvisor;
-    let places = ["data", "dev/store"];
+    let is_gvisor = Chosen::from_environment()? == Chosen::Gvisor;
+    let directories = ["data", "dev/store"];
     let instructions = ["VOLUME /data", "VOLUME /dev/store"];
     let hostile = Hostile::make("volume", &instructions, |root| {
-        for place in places {
-            fs::create_dir_all(root.join(place))?;
-            fs::set_permissions(root.join(place), PermissionsExt::from_mode(0o777))?;
+        for path in directories {
+            fs::create_dir_all(root.join(path))?;
+            fs::set_permissions(root.join(path), PermissionsExt::from_mode(0o777))?;
         }
         Ok(())
     })?;
     hostile.start(&BoxSpec::new().read_only_root(true), async |started| {
         let test_box = started?;
-        if behind {
+        if is_gvisor {
             ensure!(!test_box.sandbox().label().has(Mechanism::DiskQuota));
             return Ok(());
         }
         let write = "for d in /data /dev/store; do (: > $d/x) 2>/dev/null && echo $d; done; true";
-        let said = test_box.stdout_of(write).await?;
-        ensure!(said.is_empty(), "the box writes to: {said}");
+        let stdout = test_box.stdout_of(write).await?;
+        ensure!(stdout.is_empty(), "the box writes to: {stdout}");
         Ok(())
     })
 }
@@ -170,7 +170,7 @@ fn a_read_only_root_has_no_volumes_to_write_to() -> anyhow::Result<()> {
 /// their uid.
 #[test]
 fn symlinks_in_place_of_mount_points_are_not_followed() -> anyhow::Result<()> {
-    for place in [
+    for path in [
         "tmp",
         "home",
         "workspace",
@@ -180,26 +180,26 @@ fn symlinks_in_place_of_mount_points_are_not_followed() -> anyhow::Result<()> {
         "proc",
         "sys",
     ] {
-        let name = place.trim_start_matches('.');
+        let name = path.trim_start_matches('.');
         let hostile = Hostile::make(name, &[], |root| {
             fs::create_dir_all(root.join("bin/trap"))?;
-            replace_by_link(root, place, "/bin/trap")
+            replace_by_link(root, path, "/bin/trap")
         })?;
         hostile
             .start(&BoxSpec::new(), async |started| {
                 let Ok(test_box) = started else {
                     return Ok(());
                 };
-                let said = test_box
+                let stdout = test_box
                     .stdout_of("id -u; grep -c . /proc/self/status")
                     .await?;
-                ensure!(said.starts_with("1000\n"), "commands are {said}");
+                ensure!(stdout.starts_with("1000\n"), "commands are {stdout}");
                 test_box
                     .stdout_of("head -c 1 /dev/zero >/dev/null; : > /tmp/x; : > ~/x")
                     .await
                     .map(drop)
             })
-            .with_context(|| format!("/{place} is a link"))?;
+            .with_context(|| format!("/{path} is a link"))?;
     }
     Ok(())
 }
@@ -220,16 +220,17 @@ fn an_images_own_instructions_do_not_run() -> anyhow::Result<()> {
     let hostile = Hostile::make("instructions", &instructions, |_| Ok(()))?;
     hostile.start(&BoxSpec::new(), async |started| {
         let test_box = started?;
-        let said = test_box
+        let stdout = test_box
             .stdout_of(
                 "ls /entered 2>/dev/null; id -u; pwd; echo $HOME; ls /proc | grep -cx 1; true",
             )
             .await?;
         let expected = "1000\n/workspace\n/home/box\n0\n";
-        let behind = Chosen::from_environment()? == Chosen::Gvisor;
+        let is_gvisor = Chosen::from_environment()? == Chosen::Gvisor;
         ensure!(
-            said == expected || (behind && said.starts_with("1000\n/workspace\n/home/box\n")),
-            "the box says: {said}"
+            stdout == expected
+                || (is_gvisor && stdout.starts_with("1000\n/workspace\n/home/box\n")),
+            "the box says: {stdout}"
         );
         Ok(())
     })

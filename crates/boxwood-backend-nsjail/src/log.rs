@@ -38,11 +38,7 @@ impl Log {
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text
         .lines()
-        .map(|line| {
-            line.rsplit_once("] ")
-                .map_or(line, |(_, words)| words)
-                .trim()
-        })
+        .map(|line| line.rsplit_once("] ").map_or(line, |(_, text)| text).trim())
         .filter(|line| !line.is_empty())
         .collect();
     let from = lines.len().saturating_sub(LINES);

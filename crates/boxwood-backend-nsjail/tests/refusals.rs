@@ -25,7 +25,7 @@ fn test(name: &str, body: fn() -> anyhow::Result<()>) -> Trial {
 }
 
 /// The error of a start with this nsjail program, and the outcomes of its probe.
-fn ask(program: &Path, spec: &BoxSpec) -> anyhow::Result<(StartError, Vec<Outcome>)> {
+fn start_and_probe(program: &Path, spec: &BoxSpec) -> anyhow::Result<(StartError, Vec<Outcome>)> {
     let dirs = StateDirs::make()?;
     let backend: Arc<dyn Backend> = support::launch(&dirs, program.to_owned())?;
     let runtime = runtime()?;
@@ -41,8 +41,11 @@ fn ask(program: &Path, spec: &BoxSpec) -> anyhow::Result<(StartError, Vec<Outcom
         let outcomes = probe.findings.into_iter().map(|finding| finding.outcome);
         Ok((error, outcomes.collect()))
     })?;
-    let left = std::fs::read_dir(dirs.run_dir())?.count();
-    ensure!(left == 0, "{left} files were left in the run directory");
+    let leftovers = std::fs::read_dir(dirs.run_dir())?.count();
+    ensure!(
+        leftovers == 0,
+        "{leftovers} files were left in the run directory"
+    );
     // The directory of the bootstrap sockets is removed once it is empty.
     let boxes = dirs.state_dir().join("boxes");
     ensure!(!boxes.exists(), "`{}` was left", boxes.display());
@@ -50,17 +53,17 @@ fn ask(program: &Path, spec: &BoxSpec) -> anyhow::Result<(StartError, Vec<Outcom
 }
 
 fn missing_program() -> anyhow::Result<()> {
-    let (error, outcomes) = ask(Path::new("/no/such/nsjail"), &BoxSpec::new())?;
+    let (error, outcomes) = start_and_probe(Path::new("/no/such/nsjail"), &BoxSpec::new())?;
     ensure!(error.code() == ErrorCode::BackendUnavailable, "{error:?}");
     ensure!(error.to_string().contains("/no/such/nsjail"), "{error}");
     ensure!(error.hint().is_some_and(|hint| hint.contains("install")));
-    let said = |outcome: &Outcome| matches!(outcome, Outcome::Fatal { fix, .. } if fix.contains("install"));
-    ensure!(outcomes.iter().any(said), "{outcomes:?}");
+    let names_install = |outcome: &Outcome| matches!(outcome, Outcome::Fatal { fix, .. } if fix.contains("install"));
+    ensure!(outcomes.iter().any(names_install), "{outcomes:?}");
     Ok(())
 }
 
 fn failing_program() -> anyhow::Result<()> {
-    let (error, outcomes) = ask(Path::new("/bin/false"), &BoxSpec::new())?;
+    let (error, outcomes) = start_and_probe(Path::new("/bin/false"), &BoxSpec::new())?;
     ensure!(error.code() == ErrorCode::BackendUnavailable, "{error:?}");
     ensure!(error.hint().is_some(), "{error:?}");
     let fatal = |outcome: &Outcome| matches!(outcome, Outcome::Fatal { .. });
@@ -69,7 +72,7 @@ fn failing_program() -> anyhow::Result<()> {
 }
 
 fn image() -> anyhow::Result<()> {
-    let (error, outcomes) = ask(
+    let (error, outcomes) = start_and_probe(
         &support::program()?,
         &BoxSpec::new().image(Path::new("/usr")),
     )?;

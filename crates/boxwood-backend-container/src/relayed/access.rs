@@ -10,7 +10,7 @@ use crate::cli::{Cli, CliError};
 use crate::settings::{ContainerSettings, Engine};
 
 /// Docker's client replies to this without its daemon.
-const ASK: Duration = Duration::from_secs(10);
+const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -43,7 +43,10 @@ impl AccessProbe {
         }
         let find = || async {
             let output = match settings.engine {
-                Engine::Docker => cli.run(args::endpoint(), ASK).await.unwrap_or_default(),
+                Engine::Docker => cli
+                    .run(args::endpoint(), ENDPOINT_TIMEOUT)
+                    .await
+                    .unwrap_or_default(),
                 Engine::Podman => String::new(),
             };
             by_endpoint(settings, output.trim())
@@ -86,7 +89,7 @@ pub(crate) fn is_remote(error: &CliError) -> bool {
     let message = message.to_lowercase();
     ["bind source path does not exist", "mounts denied"]
         .iter()
-        .any(|words| message.contains(words))
+        .any(|text| message.contains(text))
 }
 
 /// gVisor's terminals support neither interrupts nor resizing, so they are not offered.

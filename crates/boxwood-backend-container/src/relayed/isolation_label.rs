@@ -42,7 +42,7 @@ pub(super) fn label(
     }
     match bounds {
         Bounds::Sandbox(pid) => by_sandbox(spec, *pid, &mut lacks),
-        Bounds::Engine(set) => by_engine(spec, set, &mut lacks),
+        Bounds::Engine(reported) => by_engine(spec, reported, &mut lacks),
     }
     let not_seen = "init requested it, but the kernel under the box does not report it";
     let writable_workspace = spec
@@ -121,7 +121,10 @@ fn shared_kernel(facts: &Facts, lacks: &mut Vec<Lack>) {
     let why = "the box runs on its machine's own kernel";
     lacks.push((Mechanism::KernelBoundary, why.to_owned()));
     for (mechanism, name, first) in FIRST_NAMESPACES {
-        let found = facts.namespaces.iter().find(|(known, _)| known == name);
+        let found = facts
+            .namespaces
+            .iter()
+            .find(|(reported, _)| reported == name);
         if found.is_none_or(|(_, number)| *number == first) {
             let why = format!("init reports the machine's own {name} namespace");
             lacks.push((mechanism, why));
@@ -129,18 +132,18 @@ fn shared_kernel(facts: &Facts, lacks: &mut Vec<Lack>) {
     }
 }
 
-fn by_engine(spec: &AdmittedSpec, set: &[u64], lacks: &mut Vec<Lack>) {
+fn by_engine(spec: &AdmittedSpec, reported: &[u64], lacks: &mut Vec<Lack>) {
     let limits = spec.limits();
-    let at_most = |place: usize, most: u64| {
-        let found = set.get(place).copied().unwrap_or_default();
-        found > 0 && found <= most
+    let at_most = |index: usize, max: u64| {
+        let found = reported.get(index).copied().unwrap_or_default();
+        found > 0 && found <= max
     };
-    let most_memory = limits.memory_mb.saturating_mul(1024 * 1024);
-    let most_pids = limits.pids.saturating_add(INIT_PROCESSES);
+    let max_memory_bytes = limits.memory_mb.saturating_mul(1024 * 1024);
+    let max_pids = limits.pids.saturating_add(INIT_PROCESSES);
     for (mechanism, bounded) in [
         (Mechanism::CpuLimit, at_most(1, u64::MAX)),
-        (Mechanism::MemoryLimit, at_most(0, most_memory)),
-        (Mechanism::PidsLimit, at_most(2, most_pids)),
+        (Mechanism::MemoryLimit, at_most(0, max_memory_bytes)),
+        (Mechanism::PidsLimit, at_most(2, max_pids)),
     ] {
         if !bounded {
             let why = "the engine reports that it has not set this limit";

@@ -28,9 +28,9 @@ const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 /// Frames that wait for the engine; further senders wait.
 const QUEUE: usize = 64;
 /// Several pings fit into the time after which the box considers the connection dead.
-const PING: Duration = Duration::from_secs(10);
+const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// A connection without any data for this long is dead.
-const SILENCE: Duration = Duration::from_secs(45);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// A handle to the relay, which runs until its connection ends.
 pub(super) struct Relay {
@@ -54,7 +54,7 @@ impl Relay {
         let (message_sender, message) = oneshot::channel();
         let resized = Arc::<Notify>::default();
         let (facts_sender, facts) = oneshot::channel();
-        let (frames, leaving) = mpsc::channel(QUEUE);
+        let (frames, outgoing) = mpsc::channel(QUEUE);
         let work = Work {
             resized: Arc::clone(&resized),
             streams: Streams::new(frames.clone()),
@@ -63,7 +63,7 @@ impl Relay {
         };
         tokio::spawn(async move {
             let message = tokio::spawn(cli::read(stderr));
-            work.carry(input, output, leaving, facts_sender).await;
+            work.run(input, output, outgoing, facts_sender).await;
             // In any case, the engine's client must not keep running.
             let _ = engine.start_kill();
             let _ = engine.wait().await;
@@ -89,17 +89,17 @@ struct Work {
 
 impl Work {
     /// Runs until one direction ends.
-    async fn carry(
+    async fn run(
         &self,
         input: ChildStdin,
         output: ChildStdout,
-        leaving: mpsc::Receiver<Frame>,
+        outgoing: mpsc::Receiver<Frame>,
         facts: oneshot::Sender<Facts>,
     ) {
         let ended = tokio::select! {
             ended = self.receive_from_box(output, facts) => ended,
             ended = self.receive_from_daemon() => ended,
-            ended = write(input, leaving) => ended,
+            ended = write(input, outgoing) => ended,
             ended = self.send_sizes() => ended,
         };
         if let Err(error) = ended {
@@ -117,7 +117,7 @@ impl Work {
         let mut decoder = Decoder::default();
         let mut buffer = vec![0_u8; 64 * 1024];
         let mut last_received = Instant::now();
-        let mut ping = tokio::time::interval(PING);
+        let mut ping = tokio::time::interval(PING_INTERVAL);
         loop {
             tokio::select! {
                 read = output.read(&mut buffer) => {
@@ -131,7 +131,7 @@ impl Work {
                     }
                 }
                 _ = ping.tick() => {
-                    if last_received.elapsed() > SILENCE {
+                    if last_received.elapsed() > RECEIVE_TIMEOUT {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     // A full queue keeps the connection alive as well.
@@ -193,14 +193,14 @@ impl Work {
                 received => received?,
             };
             let mut open = Vec::new();
-            let mut carried = Vec::with_capacity(fds.len());
-            for (place, fd) in fds.into_iter().enumerate() {
-                let Some(direction) = direction(&message, place) else {
+            let mut attachments = Vec::with_capacity(fds.len());
+            for (index, fd) in fds.into_iter().enumerate() {
+                let Some(direction) = direction(&message, index) else {
                     let bytes = read_whole(&fd, MAX_FILE_BYTES)?;
-                    carried.push(Attachment::File { bytes });
+                    attachments.push(Attachment::File { bytes });
                     continue;
                 };
-                carried.push(match direction {
+                attachments.push(match direction {
                     Direction::FromBox => Attachment::Output { stream: next },
                     _ => Attachment::Input { stream: next },
                 });
@@ -208,18 +208,18 @@ impl Work {
                 // Numbers are reused after two billion streams.
                 next = (next + 1) & (boxwood_init::FIRST_TERMINAL - 1);
             }
-            // Output may arrive as soon as the order is sent; input must follow it.
+            // Output may arrive as soon as the request is sent; input must follow it.
             let (outputs, inputs): (Vec<_>, Vec<_>) = open
                 .into_iter()
                 .partition(|(direction, ..)| *direction == Direction::FromBox);
             for (direction, number, fd) in outputs {
                 self.streams.add(number, fd, direction)?;
             }
-            let order = Frame::Request {
+            let request = Frame::Request {
                 message,
-                attachments: carried,
+                attachments,
             };
-            self.frames.send(order).await.map_err(io::Error::other)?;
+            self.frames.send(request).await.map_err(io::Error::other)?;
             for (direction, number, fd) in inputs {
                 self.streams.add(number, fd, direction)?;
             }
@@ -236,8 +236,8 @@ impl Work {
     }
 }
 
-async fn write(mut input: ChildStdin, mut leaving: mpsc::Receiver<Frame>) -> io::Result<()> {
-    while let Some(frame) = leaving.recv().await {
+async fn write(mut input: ChildStdin, mut outgoing: mpsc::Receiver<Frame>) -> io::Result<()> {
+    while let Some(frame) = outgoing.recv().await {
         let packet = frame.encode().map_err(io::Error::other)?;
         input.write_all(&packet).await?;
         input.flush().await?;
@@ -245,8 +245,8 @@ async fn write(mut input: ChildStdin, mut leaving: mpsc::Receiver<Frame>) -> io:
     Ok(())
 }
 
-/// The direction of the descriptor at index `place`; `None` for a file.
-fn direction(message: &ToInit, place: usize) -> Option<Direction> {
+/// The direction of the descriptor at `index`; `None` for a file.
+fn direction(message: &ToInit, index: usize) -> Option<Direction> {
     let ToInit::Spawn(spawn) = message else {
         return None;
     };
@@ -263,10 +263,10 @@ fn direction(message: &ToInit, place: usize) -> Option<Direction> {
         Program::FileTool { response, .. } => (None, [response, response]),
         _ => return None,
     };
-    if input == Some(place) {
+    if input == Some(index) {
         Some(Direction::ToBox)
     } else {
-        outputs.contains(&place).then_some(Direction::FromBox)
+        outputs.contains(&index).then_some(Direction::FromBox)
     }
 }
 

@@ -133,9 +133,10 @@ fn attach(shared: &Shared, name: &str, ids: BoxIds) -> Result<Attached, Failed> 
     let resources = BoxResources::new(name.to_owned(), pid.as_raw_nonzero().get(), pidfd, ids)
         .map_err(step("watch the engine's client"))?
         .with_backend_state(Box::new(Container::new(&shared.cleanup, name, None)));
-    let (ours, theirs) = Channel::pair().map_err(step("open the channel to init"))?;
-    let (relay, facts) = Relay::begin(engine, theirs).map_err(step("open the channel to init"))?;
-    Ok((Arc::new(resources), ours, relay, facts))
+    let (channel, relay_channel) = Channel::pair().map_err(step("open the channel to init"))?;
+    let (relay, facts) =
+        Relay::begin(engine, relay_channel).map_err(step("open the channel to init"))?;
+    Ok((Arc::new(resources), channel, relay, facts))
 }
 
 async fn configure(
@@ -168,19 +169,21 @@ async fn configure(
 
 /// What cannot be determined is reported as missing in the label.
 async fn bounds(shared: &Shared, name: &str, location: Location) -> Bounds {
-    let question = match location {
+    let args = match location {
         Location::Local => args::pid_of(name),
         Location::Remote => args::limits_of(name),
     };
-    let output = shared.cli.run(question, INSPECT).await.unwrap_or_default();
-    let mut words = output.split_whitespace();
+    let output = shared.cli.run(args, INSPECT).await.unwrap_or_default();
+    let mut values = output.split_whitespace();
     match location {
         Location::Local => {
-            let pid = words.next().and_then(|pid| pid.parse().ok());
+            let pid = values.next().and_then(|pid| pid.parse().ok());
             Bounds::Sandbox(pid.filter(|pid| *pid > 0))
         }
-        Location::Remote => {
-            Bounds::Engine(words.map(|word| word.parse().unwrap_or_default()).collect())
-        }
+        Location::Remote => Bounds::Engine(
+            values
+                .map(|value| value.parse().unwrap_or_default())
+                .collect(),
+        ),
     }
 }

@@ -20,7 +20,7 @@ type Fd = Arc<AsyncFd<OwnedFd>>;
 
 #[derive(Clone)]
 pub(super) struct Streams {
-    known: Arc<Mutex<HashMap<u32, Stream>>>,
+    streams: Arc<Mutex<HashMap<u32, Stream>>>,
     frames: mpsc::Sender<Frame>,
 }
 
@@ -54,7 +54,7 @@ impl Drop for AbortOnDrop {
 impl Streams {
     pub(super) fn new(frames: mpsc::Sender<Frame>) -> Self {
         Self {
-            known: Arc::default(),
+            streams: Arc::default(),
             frames,
         }
     }
@@ -72,14 +72,14 @@ impl Streams {
         if direction == Direction::Terminal {
             stream.terminal = Some((fd, (0, 0)));
         }
-        lock(&self.known).insert(number, stream);
+        lock(&self.streams).insert(number, stream);
         Ok(())
     }
 
     pub(super) fn data(&self, number: u32, bytes: Vec<u8>) -> Result<(), InvalidFrame> {
-        let known = lock(&self.known);
+        let streams = lock(&self.streams);
         // Data that arrives after the end of a stream is discarded.
-        let Some(stream) = known.get(&number) else {
+        let Some(stream) = streams.get(&number) else {
             return Ok(());
         };
         let Some(incoming) = &stream.incoming else {
@@ -95,7 +95,7 @@ impl Streams {
     }
 
     pub(super) fn credit(&self, number: u32, bytes: usize) -> Result<(), InvalidFrame> {
-        if let Some(stream) = lock(&self.known).get(&number) {
+        if let Some(stream) = lock(&self.streams).get(&number) {
             if stream.credit.available_permits() + bytes > WINDOW {
                 return Err(InvalidFrame);
             }
@@ -106,13 +106,13 @@ impl Streams {
 
     /// The box has closed the stream. Received bytes are still written.
     pub(super) fn remove(&self, number: u32) {
-        drop(lock(&self.known).remove(&number));
+        drop(lock(&self.streams).remove(&number));
     }
 
     /// New sizes of terminals that were not yet sent to the box.
     pub(super) fn resized(&self) -> Vec<Frame> {
         let mut frames = Vec::new();
-        for (number, stream) in lock(&self.known).iter_mut() {
+        for (number, stream) in lock(&self.streams).iter_mut() {
             let Some((fd, before)) = &mut stream.terminal else {
                 continue;
             };
@@ -131,24 +131,24 @@ impl Streams {
     }
 
     pub(super) fn clear(&self) {
-        lock(&self.known).clear();
+        lock(&self.streams).clear();
     }
 
     fn read(&self, number: u32, fd: Fd, credit: &Arc<Semaphore>) -> AbortOnDrop {
         let (frames, credit) = (self.frames.clone(), Arc::clone(credit));
-        let known = Arc::downgrade(&self.known);
+        let streams = Arc::downgrade(&self.streams);
         let task = tokio::spawn(async move {
             let last = read_all(number, &fd, &credit, &frames).await;
             let _ = frames.send(last).await;
-            let Some(known) = known.upgrade() else {
+            let Some(streams) = streams.upgrade() else {
                 return;
             };
-            let mut known = lock(&known);
+            let mut streams = lock(&streams);
             // The other direction of a terminal continues until the box closes it. Removing the stream
             // aborts this task, which is finished anyway.
-            let ended = known.get(&number);
+            let ended = streams.get(&number);
             if ended.is_some_and(|stream| stream.terminal.is_none()) {
-                known.remove(&number);
+                streams.remove(&number);
             }
         });
         AbortOnDrop(task.abort_handle())
@@ -162,13 +162,13 @@ impl Streams {
     ) -> mpsc::UnboundedSender<Vec<u8>> {
         let (incoming, mut incoming_bytes) = mpsc::unbounded_channel::<Vec<u8>>();
         let (frames, unwritten) = (self.frames.clone(), Arc::clone(unwritten));
-        let known = Arc::downgrade(&self.known);
+        let streams = Arc::downgrade(&self.streams);
         // Not aborted with the stream: received bytes still have to be written.
         tokio::spawn(async move {
             while let Some(bytes) = incoming_bytes.recv().await {
                 if write_all(&fd, &bytes).await.is_err() {
-                    if let Some(known) = known.upgrade() {
-                        lock(&known).remove(&number);
+                    if let Some(streams) = streams.upgrade() {
+                        lock(&streams).remove(&number);
                     }
                     let _ = frames.send(Frame::ReaderClosed { stream: number }).await;
                     return;
@@ -210,8 +210,8 @@ async fn read_all(number: u32, fd: &Fd, credit: &Semaphore, frames: &mpsc::Sende
         let Ok(first) = credit.acquire().await else {
             return end;
         };
-        let most = CHUNK.min(credit.available_permits() + 1);
-        let bytes = match read(fd, most).await {
+        let max_bytes = CHUNK.min(credit.available_permits() + 1);
+        let bytes = match read(fd, max_bytes).await {
             Ok(bytes) if !bytes.is_empty() => bytes,
             _ => return end,
         };
@@ -231,8 +231,8 @@ async fn read_all(number: u32, fd: &Fd, credit: &Semaphore, frames: &mpsc::Sende
     }
 }
 
-async fn read(fd: &Fd, most: usize) -> io::Result<Vec<u8>> {
-    let mut buffer = vec![0_u8; most];
+async fn read(fd: &Fd, max_bytes: usize) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0_u8; max_bytes];
     let read = |fd: &OwnedFd| Ok(retry_on_intr(|| rustix::io::read(fd, &mut buffer))?);
     let read = fd.async_io(Interest::READABLE, read).await?;
     buffer.truncate(read);

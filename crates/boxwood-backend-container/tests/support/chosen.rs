@@ -7,7 +7,7 @@ use boxwood_backend_container::{ContainerSettings, Engine};
 use super::tcp;
 
 /// How to start the engines.
-const HOW: &str =
+const INSTRUCTIONS: &str =
     "start the tests with `cargo xtask engines up -- COMMAND`, or use `cargo xtask test`";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Chosen {
     /// Runs a container with the engine alone, without Boxwood.
     pub(crate) fn warm_up(self) -> anyhow::Result<()> {
         let image = variable("BOXWOOD_TEST_IMAGE")?;
-        self.ask(&["run", "--rm", "--network", "none", &image, "true"])?;
+        self.run_client(&["run", "--rm", "--network", "none", &image, "true"])?;
         Ok(())
     }
 
@@ -87,7 +87,7 @@ impl Chosen {
             ),
             ("volume", &["volume", "ls", "--quiet"]),
         ] {
-            let names = self.ask(args)?;
+            let names = self.run_client(args)?;
             found.extend(
                 names
                     .split_whitespace()
@@ -97,7 +97,7 @@ impl Chosen {
         Ok(found)
     }
 
-    fn ask(self, args: &[&str]) -> anyhow::Result<String> {
+    fn run_client(self, args: &[&str]) -> anyhow::Result<String> {
         let settings = self.settings()?;
         let mut command = std::process::Command::new(&settings.program);
         if let Some(host) = &settings.docker_host {
@@ -117,5 +117,5 @@ impl Chosen {
 }
 
 fn variable(name: &str) -> anyhow::Result<String> {
-    std::env::var(name).with_context(|| format!("{name} is not set: {HOW}"))
+    std::env::var(name).with_context(|| format!("{name} is not set: {INSTRUCTIONS}"))
 }
