@@ -318,8 +318,8 @@ print("done")
         result.reason.is_none() || result.stdout.is_empty(),
         "{result:?}"
     );
-    let again = setup.exec(16, "echo room").await?;
-    ensure!(again.stdout == "room\n", "{again:?}");
+    let later = setup.exec(16, "echo room").await?;
+    ensure!(later.stdout == "room\n", "{later:?}");
     Ok(())
 }
 
@@ -346,11 +346,11 @@ async fn a_background_program_of_an_earlier_command_is_killed(setup: &Setup) -> 
     let command = format!("setsid sh -c '{FLOOD}' >&- 2>&- & echo started");
     let result = setup.exec(150, &command).await?;
     ensure!(result.stdout == "started\n", "{result:?}");
-    let began = Instant::now();
+    let started = Instant::now();
     let mut last = 0;
     let mut same = 0;
     while same < 20 {
-        ensure!(began.elapsed() < HANG, "it was never killed");
+        ensure!(started.elapsed() < HANG, "it was never killed");
         tokio::time::sleep(Duration::from_millis(20)).await;
         let now = used(&setup.directory).unwrap_or(0);
         same = if now == last && now > 100 * MIB {
@@ -362,8 +362,8 @@ async fn a_background_program_of_an_earlier_command_is_killed(setup: &Setup) -> 
     }
     setup.within(150)?;
     setup.remove("d").await?;
-    let again = setup.exec(150, "echo room").await?;
-    ensure!(again.stdout == "room\n", "{again:?}");
+    let later = setup.exec(150, "echo room").await?;
+    ensure!(later.stdout == "room\n", "{later:?}");
     Ok(())
 }
 
@@ -385,21 +385,21 @@ async fn a_managed_process_is_killed(setup: &Setup) -> anyhow::Result<()> {
         .sessions
         .start_process(&id, spec, Replace::Refuse)
         .await?;
-    let began = Instant::now();
+    let started = Instant::now();
     loop {
         let info = setup.sessions.process(&id, &process)?;
         if info.status == ProcessStatus::Exited {
             ensure!(info.reason == Some(Reason::DiskQuota), "{info:?}");
             break;
         }
-        ensure!(began.elapsed() < HANG, "it was never killed");
+        ensure!(started.elapsed() < HANG, "it was never killed");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     setup.within(128)
 }
 
 /// So many files that a measurement takes a while. Hard links are made much faster than files.
-fn plant(directory: &Path) -> anyhow::Result<()> {
+fn create_files(directory: &Path) -> anyhow::Result<()> {
     let file = directory.join("file");
     fs::File::create(&file)?;
     for number in 0..60_000 {
@@ -413,7 +413,7 @@ fn plant(directory: &Path) -> anyhow::Result<()> {
 }
 
 async fn a_writer_in_a_large_tree_is_killed(setup: &Setup) -> anyhow::Result<()> {
-    plant(&setup.directory)?;
+    create_files(&setup.directory)?;
     let result = setup.exec(150, FLOOD).await?;
     setup.killed(150, &result).await
 }
@@ -449,17 +449,20 @@ async fn unharmed_by_a_neighbour(
         }
         Ok(written)
     });
-    let began = Instant::now();
+    let started = Instant::now();
     let result = setup.exec(quota_mb, command).await;
-    let took = began.elapsed();
+    let elapsed = started.elapsed();
     stop.send(())?;
     let written = writing
         .join()
         .map_err(|_| anyhow::anyhow!("the neighbour panicked"))??;
-    println!("{} MiB by the neighbour in {took:?}", written * 32);
+    println!("{} MiB by the neighbour in {elapsed:?}", written * 32);
     let result = result?;
     ensure!(result.stdout == "unharmed\n", "{result:?}");
-    ensure!(took < Duration::from_secs(10), "it took too long: {took:?}");
+    ensure!(
+        elapsed < Duration::from_secs(10),
+        "it took too long: {elapsed:?}"
+    );
     Ok(())
 }
 
@@ -478,19 +481,19 @@ async fn a_box_is_usable_after_its_files_were_removed(setup: &Setup) -> anyhow::
 
 /// Does not use the code under test.
 fn used(directory: &Path) -> anyhow::Result<u64> {
-    let (mut lengths, mut taken) = (0, 0);
-    let mut left = vec![directory.to_owned()];
-    while let Some(directory) = left.pop() {
+    let (mut lengths, mut allocated) = (0, 0);
+    let mut pending = vec![directory.to_owned()];
+    while let Some(directory) = pending.pop() {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let facts = fs::symlink_metadata(entry.path())?;
-            taken += facts.blocks() * 512;
+            allocated += facts.blocks() * 512;
             if facts.is_dir() {
-                left.push(entry.path());
+                pending.push(entry.path());
             } else {
                 lengths += facts.len();
             }
         }
     }
-    Ok(taken.max(lengths))
+    Ok(allocated.max(lengths))
 }

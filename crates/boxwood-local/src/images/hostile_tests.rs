@@ -36,8 +36,8 @@ impl UnpackDir {
     fn unpack(&self, archive: &[u8]) -> Result<Sizes, ImageError> {
         let outcome = self.unpack_with(archive, Limits::default());
         assert_eq!(fs::read_to_string(&self.secret).unwrap(), "secret");
-        let beside: Vec<_> = fs::read_dir(self.temp.path()).unwrap().collect();
-        assert_eq!(beside.len(), 2, "created outside of the root: {beside:?}");
+        let entries: Vec<_> = fs::read_dir(self.temp.path()).unwrap().collect();
+        assert_eq!(entries.len(), 2, "created outside of the root: {entries:?}");
         outcome
     }
 
@@ -259,16 +259,16 @@ fn owners_are_kept_by_root_up_to_the_last_id_of_a_box() {
     owned.set_gid(65_535);
     dir.unpack(&Archive::default().raw(owned, b"").end())
         .unwrap();
-    let mine = fs::metadata(dir.at("mine")).unwrap();
-    let mut far = header(EntryType::Regular, b"far", 0);
-    far.set_uid(70_000);
-    let far = Archive::default().raw(far, b"").end();
+    let metadata = fs::metadata(dir.at("mine")).unwrap();
+    let mut beyond_range = header(EntryType::Regular, b"far", 0);
+    beyond_range.set_uid(70_000);
+    let beyond_range = Archive::default().raw(beyond_range, b"").end();
     if rustix::process::geteuid().is_root() {
-        assert_eq!((mine.uid(), mine.gid()), (1234, 65_535));
-        dir.refuses(&far, "up to 65535");
+        assert_eq!((metadata.uid(), metadata.gid()), (1234, 65_535));
+        dir.refuses(&beyond_range, "up to 65535");
     } else {
-        assert_eq!(mine.uid(), rustix::process::geteuid().as_raw());
-        dir.unpack(&far).unwrap();
+        assert_eq!(metadata.uid(), rustix::process::geteuid().as_raw());
+        dir.unpack(&beyond_range).unwrap();
     }
 }
 

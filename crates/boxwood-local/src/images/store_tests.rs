@@ -55,8 +55,8 @@ async fn an_imported_image_is_listed_found_and_removed() {
     assert_eq!(issue(&store, "../../etc"), None);
     store.remove(&name("tools/box")).await.unwrap();
     assert_eq!((issue(&store, "tools/box"), directories(&temp)), (None, 0));
-    let again = store.remove(&name("tools/box")).await.unwrap_err();
-    assert_eq!(again.code(), ErrorCode::ImageNotFound);
+    let error = store.remove(&name("tools/box")).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::ImageNotFound);
 }
 
 #[tokio::test]

@@ -54,14 +54,17 @@ fn the_machines_name_servers_answer_a_box() {
     let lease = sandbox.attach(&networks).unwrap();
     sandbox.configure(lease.interface());
     let servers = lease.inside.dns.clone();
-    let answering: Vec<Ipv4Addr> = servers.into_iter().filter(|server| asks(*server)).collect();
+    let answering: Vec<Ipv4Addr> = servers
+        .into_iter()
+        .filter(|server| answers_queries(*server))
+        .collect();
     assert!(
         !answering.is_empty(),
         "no name server answers the host itself"
     );
     for server in answering {
         assert!(
-            sandbox.run(|| asks(server)),
+            sandbox.run(|| answers_queries(server)),
             "{server} does not answer the box"
         );
         let address = SocketAddr::from((server, 53));
@@ -287,9 +290,9 @@ fn a_name_server_on_the_host_answers_through_the_filters_of_host_and_box() {
         );
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut question = [0; 64];
-                let (length, from) = udp.recv_from(&mut question).unwrap();
-                udp.send_to(&question[..length], from).unwrap();
+                let mut query = [0; 64];
+                let (length, from) = udp.recv_from(&mut query).unwrap();
+                udp.send_to(&query[..length], from).unwrap();
             });
             let answered = sandbox.run(|| {
                 let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
@@ -322,14 +325,14 @@ fn host_addresses() -> Vec<Ipv4Addr> {
 }
 
 /// Queries `server` for the root name servers, which every resolver can answer.
-fn asks(server: Ipv4Addr) -> bool {
-    let question = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x01";
+fn answers_queries(server: Ipv4Addr) -> bool {
+    let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x01";
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     socket.set_read_timeout(Some(SHORT)).unwrap();
     (0..5).any(|_| {
         let mut answer = [0; 512];
-        socket.send_to(question, (server, 53)).is_ok()
+        socket.send_to(query, (server, 53)).is_ok()
             && socket.recv(&mut answer).is_ok_and(|length| length >= 12)
-            && answer[..2] == question[..2]
+            && answer[..2] == query[..2]
     })
 }

@@ -160,11 +160,11 @@ fn as_an_ordinary_user() {
     assert!(kept.has_ended(), "`pasta` outlives its claim");
     assert!(pasta.claim("kept", record).is_err(), "a dead one");
 
-    let (left, _) = pasta.attach("left", sandbox.pid()).unwrap();
-    let left = std::mem::ManuallyDrop::new(left);
+    let (unclaimed, _) = pasta.attach("left", sandbox.pid()).unwrap();
+    let unclaimed = std::mem::ManuallyDrop::new(unclaimed);
     pasta.remove_leftovers(|_| false).unwrap();
     let deadline = Instant::now() + GOOD;
-    while !left.has_ended() {
+    while !unclaimed.has_ended() {
         assert!(Instant::now() < deadline, "`pasta` was not swept");
         thread::sleep(Duration::from_millis(10));
     }

@@ -54,11 +54,11 @@ fn a_running_box_keeps_its_network_when_daemons_change() {
         let tag = Tag::new(&instance);
         let before = Footprint::of(&tag);
         let networks = || Networks::new(&instance, NetworkSettings::default());
-        let (wanted, unwanted) = (Namespace::new(), Namespace::new());
+        let (adopted_box, forgotten_box) = (Namespace::new(), Namespace::new());
         let first = networks();
         let (lease, other) = (
-            wanted.attach(&first).unwrap(),
-            unwanted.attach(&first).unwrap(),
+            adopted_box.attach(&first).unwrap(),
+            forgotten_box.attach(&first).unwrap(),
         );
         let record = serde_json::to_string(&lease.lease.record()).unwrap();
         let record: LeaseRecord = serde_json::from_str(&record).unwrap();
@@ -142,8 +142,11 @@ fn a_hundred_networks_leave_no_links_rules_or_settings() {
                 });
             }
         });
-        let took = started.elapsed();
-        assert!(took < Duration::from_secs(20), "50 boxes took {took:?}");
+        let elapsed = started.elapsed();
+        assert!(
+            elapsed < Duration::from_secs(20),
+            "50 boxes took {elapsed:?}"
+        );
         assert_eq!(Footprint::of(&tag), before);
     });
 }
