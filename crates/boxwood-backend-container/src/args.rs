@@ -168,18 +168,18 @@ fn add_mounts(args: &mut Args, engine: Engine, engine_mounts: &EngineMounts) {
     args.option("--add-host", "box:127.0.0.1");
     for area in &engine_mounts.areas {
         let (uid, gid) = area.owner;
-        let mut more = match area.files {
+        let mut extra_options = match area.files {
             Some(files) => format!(",nr_inodes={files}"),
             None => String::new(),
         };
         if engine == Engine::Podman {
             // Podman would copy the image's content of this path.
-            more.push_str(",notmpcopyup");
+            extra_options.push_str(",notmpcopyup");
         }
         args.option(
             "--tmpfs",
             format!(
-                "{}:rw,exec,nosuid,nodev,size={}m,mode={:o},uid={uid},gid={gid}{more}",
+                "{}:rw,exec,nosuid,nodev,size={}m,mode={:o},uid={uid},gid={gid}{extra_options}",
                 area.path, area.size_mb, area.mode
             ),
         );

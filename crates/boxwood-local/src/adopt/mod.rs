@@ -299,14 +299,14 @@ fn resume(
     link: &Arc<Link>,
     resources: &Arc<BoxResources>,
 ) -> io::Result<KeptProcess> {
-    let of = resources.group.as_ref();
-    let named = program.note.group.clone();
-    let group = named.and_then(|name| of?.claim(&name));
+    let box_group = resources.group.as_ref();
+    let group_name = program.note.group.clone();
+    let group = group_name.and_then(|name| box_group?.claim(&name));
     let group = GroupGuard::new(group, Arc::clone(resources));
     let before = program.note.before;
     let (exit_sender, exit) = watch::channel(None);
     if let Some(ended) = program.ended.take() {
-        let after = of.map(Group::counters).unwrap_or_default();
+        let after = box_group.map(Group::counters).unwrap_or_default();
         exit_sender.send_replace(Some(process::exit(ended, before, after)));
     } else {
         let pending = PendingProgram {

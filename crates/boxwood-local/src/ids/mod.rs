@@ -170,10 +170,10 @@ impl Mapping {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
         if uid == 0 {
-            let mut taken = subordinate_ranges("/etc/subuid", None);
-            taken.extend(subordinate_ranges("/etc/subgid", None));
+            let mut assigned = subordinate_ranges("/etc/subuid", None);
+            assigned.extend(subordinate_ranges("/etc/subgid", None));
             let slots = Slots {
-                taken,
+                assigned,
                 ..Slots::default()
             };
             return Ok(Self::Root {

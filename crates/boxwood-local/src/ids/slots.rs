@@ -16,7 +16,7 @@ pub struct Slots {
     /// Ranges of boxes of an earlier daemon, until they are adopted or removed.
     pub(super) reserved: BTreeSet<u32>,
     /// Ranges assigned in `/etc/subuid` and `/etc/subgid`.
-    pub(super) taken: Vec<(u32, u32)>,
+    pub(super) assigned: Vec<(u32, u32)>,
 }
 
 impl Slots {
@@ -28,7 +28,7 @@ impl Slots {
             };
             !self.used.contains(slot)
                 && !self.reserved.contains(slot)
-                && !self.taken.iter().any(clash)
+                && !self.assigned.iter().any(clash)
         });
         let slot = free.ok_or_else(|| io::Error::other("all uid ranges are in use"))?;
         self.used.insert(slot);

@@ -161,10 +161,10 @@ impl<R: Read> TarStream<R> {
     }
 
     fn skip_content(&mut self) -> Result<(), ImageError> {
-        let left = std::mem::take(&mut self.unread) + std::mem::take(&mut self.padding);
-        let skipped = io::copy(&mut self.input.by_ref().take(left), &mut io::sink())
+        let remaining = std::mem::take(&mut self.unread) + std::mem::take(&mut self.padding);
+        let skipped = io::copy(&mut self.input.by_ref().take(remaining), &mut io::sink())
             .map_err(|error| reading(&error))?;
-        if skipped == left {
+        if skipped == remaining {
             Ok(())
         } else {
             Err(reading(&io::ErrorKind::UnexpectedEof.into()))

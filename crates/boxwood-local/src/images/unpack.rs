@@ -75,14 +75,14 @@ pub(super) fn unpack(
     let mut head = Vec::new();
     let read = archive.by_ref().take(6).read_to_end(&mut head);
     read.map_err(|error| reading(&error))?;
-    let whole = head.as_slice().chain(archive);
+    let archive = head.as_slice().chain(archive);
     match *head.as_slice() {
-        [0x1f, 0x8b, ..] => entries(MultiGzDecoder::new(whole), root, owners, limits),
+        [0x1f, 0x8b, ..] => entries(MultiGzDecoder::new(archive), root, owners, limits),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(compressed("zstd", "zstd -dc")),
         [0xfd, b'7', b'z', b'X', b'Z', 0] => Err(compressed("xz", "xz -dc")),
         [b'B', b'Z', b'h', ..] => Err(compressed("bzip2", "bzip2 -dc")),
         [] => Err(bad("it is empty")),
-        _ => entries(whole, root, owners, limits),
+        _ => entries(archive, root, owners, limits),
     }
 }
 

@@ -12,8 +12,8 @@ use std::os::unix::fs::MetadataExt as _;
 
 /// Returns true if the process has the same namespace as the daemon. Fails if `/proc` may not be read.
 pub fn is_shared(pid: Pid, name: &str) -> io::Result<bool> {
-    let of = |who: &str| fs::read_link(format!("/proc/{who}/ns/{name}"));
-    Ok(of(&pid.as_raw_nonzero().to_string())? == of("self")?)
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/{name}"));
+    Ok(namespace(&pid.as_raw_nonzero().to_string())? == namespace("self")?)
 }
 
 /// Returns true if an open namespace is the daemon's own.

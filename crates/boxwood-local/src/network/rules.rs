@@ -36,9 +36,9 @@ pub(super) struct HostRules {
 }
 
 pub(super) fn install(tag: &Tag, rules: &HostRules) -> Result<(), NetError> {
-    let installed = match batch(tag, rules, Refusal::Answer).commit() {
+    let installed = match batch(tag, rules, Refusal::Reject).commit() {
         // A kernel without `reject` can still drop packets. Any other missing feature is an error.
-        Err(error) if error.errno() == Errno::NOENT => batch(tag, rules, Refusal::Silence).commit(),
+        Err(error) if error.errno() == Errno::NOENT => batch(tag, rules, Refusal::Drop).commit(),
         outcome => outcome,
     };
     installed.map_err(|source| NetError::PacketFilter { source })

@@ -30,16 +30,16 @@ pub(crate) fn is_readable(fd: impl AsFd, within: Duration) -> bool {
 }
 
 /// Index of the first descriptor that is readable or closed by its peer.
-pub(crate) fn first_ready(fds: &[BorrowedFd<'_>], within: Duration) -> io::Result<Option<usize>> {
-    let until = Instant::now() + within;
+pub(crate) fn first_ready(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Option<usize>> {
+    let deadline = Instant::now() + timeout;
     let mut polled: Vec<PollFd<'_>> = fds
         .iter()
         .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
         .collect();
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left).map_err(io::Error::other)?;
-        match poll(&mut polled, Some(&left)) {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let remaining = Timespec::try_from(remaining).map_err(io::Error::other)?;
+        match poll(&mut polled, Some(&remaining)) {
             Ok(0) => return Ok(None),
             Ok(_) => return Ok(polled.iter().position(|entry| !entry.revents().is_empty())),
             Err(rustix::io::Errno::INTR) => {}

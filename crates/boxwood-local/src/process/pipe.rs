@@ -47,16 +47,16 @@ impl AsyncRead for PipeReader {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let free = buffer.initialize_unfilled();
-        let room = free.len();
+        let unfilled = buffer.initialize_unfilled();
+        let capacity = unfilled.len();
         let read = ready!(poll_read(&self.pipe, context, |pipe| {
-            match rustix::io::read(pipe, &mut *free) {
+            match rustix::io::read(pipe, &mut *unfilled) {
                 // The end of a terminal: all its other descriptors are closed.
                 Err(Errno::IO) => Ok(0),
                 read => read,
             }
         }))?;
-        if read == 0 && room > 0 {
+        if read == 0 && capacity > 0 {
             self.ended();
         }
         buffer.advance(read);

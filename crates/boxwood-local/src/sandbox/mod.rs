@@ -110,11 +110,11 @@ impl LocalBox {
         }
         self.last_activity.touch();
         let active_work = host.active_work.enter();
-        let alone = Arc::clone(&self.mounting).lock_owned().await;
+        let guard = Arc::clone(&self.mounting).lock_owned().await;
         let (resources, owned_mount) = (Arc::clone(&self.resources), mount.clone());
         let work = move || {
             let outcome = live_mount::mount(&host, &resources, &owned_mount);
-            drop((alone, active_work));
+            drop((guard, active_work));
             outcome
         };
         let outcome = tokio::task::spawn_blocking(work).await;

@@ -39,8 +39,8 @@ pub struct InsideRules {
 
 /// Filters all traffic of the calling process's network namespace, except on loopback.
 pub fn guard_inside(rules: &InsideRules) -> Result<(), NetlinkError> {
-    match install(rules, Refusal::Answer) {
-        Err(error) if error.errno() == Errno::NOENT => install(rules, Refusal::Silence),
+    match install(rules, Refusal::Reject) {
+        Err(error) if error.errno() == Errno::NOENT => install(rules, Refusal::Drop),
         outcome => outcome,
     }
 }

@@ -66,9 +66,9 @@ pub enum Transport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The sender gets an ICMP error ("administratively prohibited").
-    Answer,
+    Reject,
     /// Dropped, for kernels without `reject`; the sender runs into a timeout.
-    Silence,
+    Drop,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,8 +191,8 @@ impl Rule {
     #[must_use]
     pub fn refuse(self, refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Answer => self.with(Expression::Reject),
-            Refusal::Silence => self.drop_silently(),
+            Refusal::Reject => self.with(Expression::Reject),
+            Refusal::Drop => self.drop_silently(),
         }
     }
 
