@@ -23,12 +23,12 @@ impl SkillStore {
                 name: name.to_owned(),
             });
         }
-        let asked = new.package_root.as_deref();
-        let asked = asked.filter(|path| !strip(&path.to_string_lossy()).is_empty());
-        let (path, warnings) = match asked {
+        let package_root = new.package_root.as_deref();
+        let package_root = package_root.filter(|path| !strip(&path.to_string_lossy()).is_empty());
+        let (path, warnings) = match package_root {
             None => (self.create_empty(name, new)?, Vec::new()),
-            Some(asked) => {
-                let source = real_path(asked);
+            Some(package_root) => {
+                let source = real_path(package_root);
                 match source.strip_prefix(self.root()) {
                     Ok(inside) if !inside.as_os_str().is_empty() => {
                         let inside = inside.to_owned();
@@ -54,8 +54,8 @@ impl SkillStore {
         let target = Path::new(name);
         let failed = |error| SkillError::io("create", root.path.join(name), error);
         let staging = Staging::begin(root.dir.as_fd()).map_err(failed)?;
-        let made = staging.make(target).map_err(failed)?;
-        self.write_entry(made.as_fd(), &root.path.join(name), &text)?;
+        let dir = staging.make(target).map_err(failed)?;
+        self.write_entry(dir.as_fd(), &root.path.join(name), &text)?;
         if staging.publish(target).map_err(failed)? {
             return Ok(target.to_owned());
         }
@@ -161,14 +161,18 @@ impl SkillStore {
         let _change = self.change();
         let (root, _, located) = self.locate(name)?;
         let skill = &located.skill;
-        let asked_name = patch.name.as_deref().filter(|asked| !asked.is_empty());
-        if asked_name.is_some_and(|asked| strip(asked) != skill.name) {
+        let requested_name = patch
+            .name
+            .as_deref()
+            .filter(|requested| !requested.is_empty());
+        if requested_name.is_some_and(|requested| strip(requested) != skill.name) {
             return Err(SkillError::RenameNotSupported);
         }
-        if let Some(asked) = &patch.package_root {
-            let asked = asked.to_string_lossy();
-            let asked = strip(&asked);
-            if !asked.is_empty() && real_path(Path::new(asked)) != skill.package_root {
+        if let Some(package_root) = &patch.package_root {
+            let package_root = package_root.to_string_lossy();
+            let package_root = strip(&package_root);
+            if !package_root.is_empty() && real_path(Path::new(package_root)) != skill.package_root
+            {
                 return Err(SkillError::MoveNotSupported);
             }
         }
@@ -242,9 +246,9 @@ fn new_text(name: &str, new: &NewSkill, imported: Option<&Loaded>) -> Result<Str
     };
     // A package without a display name was shown under its old name, which stays its display name.
     let display_name = given(&new.display_name).or_else(|| {
-        let shown = imported.map(|imported| imported.skill.display_name.clone())?;
+        let old_name = imported.map(|imported| imported.skill.display_name.clone())?;
         let own = document.text("display_name").ok().flatten().is_some();
-        (!own && shown != name).then_some(shown)
+        (!own && old_name != name).then_some(old_name)
     });
     let description = given(&new.description);
     let same_name = document.text("name")?.as_deref() == Some(name);

@@ -35,11 +35,11 @@ impl SkillStore {
     ) -> Result<FileListing, SkillError> {
         let package = self.package(name)?;
         let path = PackagePath::parse(path, self.limits())?;
-        let missing = || SkillError::SubdirectoryNotFound(path.asked().to_owned());
+        let missing = || SkillError::SubdirectoryNotFound(path.requested().to_owned());
         let dir = beneath::open_dir(package.dir.as_fd(), path.as_path(), Links::Inside)
             .map_err(|error| store_error(error, "list", &path, missing))?;
-        let wanted = max_entries.clamp(1, self.limits().max_listed_entries.max(1));
-        let names = first_names(dir.as_fd(), include_hidden, wanted)
+        let limit = max_entries.clamp(1, self.limits().max_listed_entries.max(1));
+        let names = first_names(dir.as_fd(), include_hidden, limit)
             .map_err(|error| SkillError::io("list", path.as_path(), error))?;
         // Entries that were removed meanwhile are skipped.
         let items = names.iter();
@@ -49,7 +49,7 @@ impl SkillStore {
         Ok(FileListing {
             skill: package.skill.name.clone(),
             base_path: path.as_str().to_owned(),
-            truncated: entries.len() >= max_entries || entries.len() >= wanted,
+            truncated: entries.len() >= max_entries || entries.len() >= limit,
             entries,
         })
     }
@@ -197,7 +197,7 @@ fn open_regular(package: &Package, path: &PackagePath) -> Result<(OwnedFd, Stat)
 fn first_names(
     dir: BorrowedFd<'_>,
     include_hidden: bool,
-    wanted: usize,
+    limit: usize,
 ) -> io::Result<Vec<OsString>> {
     let mut first: BinaryHeap<OsString> = BinaryHeap::new();
     for entry in rustix::fs::Dir::read_from(dir)? {
@@ -209,7 +209,7 @@ fn first_names(
             continue;
         }
         first.push(std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec()));
-        if first.len() > wanted {
+        if first.len() > limit {
             first.pop();
         }
     }
@@ -267,15 +267,15 @@ fn make_parents(
     let missing = || SkillError::SubdirectoryNotFound(parent.to_string_lossy().into_owned());
     let failed = |error: io::Error| store_error(error, "write", path, missing);
     // Resolved from the root of the package, because an inner link may contain `..`.
-    let mut here = PathBuf::new();
-    let mut dir = beneath::open_dir(root, &here, Links::Never).map_err(failed)?;
+    let mut current = PathBuf::new();
+    let mut dir = beneath::open_dir(root, &current, Links::Never).map_err(failed)?;
     for part in parent {
-        here.push(part);
-        dir = match beneath::open_dir(root, &here, Links::Inside) {
+        current.push(part);
+        dir = match beneath::open_dir(root, &current, Links::Inside) {
             Ok(next) => next,
             Err(error) if beneath::is_missing(&error) => {
                 atomic::make_dir(dir.as_fd(), Path::new(part)).map_err(failed)?;
-                beneath::open_dir(root, &here, Links::Inside).map_err(failed)?
+                beneath::open_dir(root, &current, Links::Inside).map_err(failed)?
             }
             Err(error) => return Err(failed(error)),
         };

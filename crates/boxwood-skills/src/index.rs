@@ -26,7 +26,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 const TEXTS_PER_DIRECTORY: u64 = 16;
 
 /// Minimum that each skill counts, for its other fields.
-const LEAST_TEXT: u64 = 32 << 10;
+const MIN_TEXT: u64 = 32 << 10;
 
 /// One package and its path.
 #[derive(Clone, Debug)]
@@ -113,18 +113,18 @@ impl Index {
         // Depth, and the cost below each top-level directory: one package with many
         // directories must not hide the others.
         let mut queue = VecDeque::from([(PathBuf::new(), 0, 0)]);
-        let mut spent = vec![Spent::default()];
-        let most_text = limits
+        let mut costs = vec![SearchCost::default()];
+        let max_text = limits
             .max_skill_md_bytes
             .saturating_mul(TEXTS_PER_DIRECTORY);
-        while let Some((path, depth, account)) = queue.pop_front() {
-            let account_spent = &mut spent[account];
-            account_spent.directories += 1;
-            if depth > 0 && account_spent.directories > limits.max_searched_directories {
+        while let Some((path, depth, cost_index)) = queue.pop_front() {
+            let cost = &mut costs[cost_index];
+            cost.directories += 1;
+            if depth > 0 && cost.directories > limits.max_searched_directories {
                 continue;
             }
-            if depth > 0 && account_spent.text > most_text {
-                if !std::mem::replace(&mut account_spent.is_reported, true) {
+            if depth > 0 && cost.text > max_text {
+                if !std::mem::replace(&mut cost.is_reported, true) {
                     let reason =
                         "is omitted, like all that follow: its directory has too many skills";
                     contents.problem(below(root_path, &path), reason);
@@ -156,7 +156,7 @@ impl Index {
                 Seen::Skill { entry } => {
                     match load(known.remove(&path), dir.as_fd(), entry, &full, limits) {
                         Ok((stamp, skill)) => {
-                            let text = &mut spent[account].text;
+                            let text = &mut costs[cost_index].text;
                             *text = text.saturating_add(weight(&skill));
                             self.loaded
                                 .insert(path.clone(), (stamp, Arc::clone(&skill)));
@@ -167,13 +167,13 @@ impl Index {
                 }
                 Seen::Branch { children, complete } if depth < STORE_DEPTH => {
                     for child in children {
-                        let account = if depth == 0 {
-                            spent.push(Spent::default());
-                            spent.len() - 1
+                        let cost_index = if depth == 0 {
+                            costs.push(SearchCost::default());
+                            costs.len() - 1
                         } else {
-                            account
+                            cost_index
                         };
-                        queue.push_back((path.join(child), depth + 1, account));
+                        queue.push_back((path.join(child), depth + 1, cost_index));
                     }
                     if !complete {
                         contents.problem(full, "has too many directories to look into");
@@ -193,7 +193,7 @@ impl Index {
 
 /// Cost of the search below one top-level directory.
 #[derive(Default)]
-struct Spent {
+struct SearchCost {
     directories: usize,
     text: u64,
     /// The limit was already reported.
@@ -208,7 +208,7 @@ fn weight(skill: &Skill) -> u64 {
         &skill.instructions,
     ];
     let length: usize = texts.into_iter().map(String::len).sum();
-    (length as u64).max(LEAST_TEXT)
+    (length as u64).max(MIN_TEXT)
 }
 
 /// Reads a skill, unless the one that was read before is still current.

@@ -66,8 +66,8 @@ pub(crate) fn target_name(
 }
 
 /// Normalizes a path in an archive as given in a request.
-pub(crate) fn source_path(asked: &str) -> String {
-    strip(asked).replace('\\', "/").trim_matches('/').to_owned()
+pub(crate) fn source_path(path: &str) -> String {
+    strip(path).replace('\\', "/").trim_matches('/').to_owned()
 }
 
 #[cfg(test)]

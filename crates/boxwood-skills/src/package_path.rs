@@ -15,22 +15,24 @@ pub(crate) const MAX_COMPONENT_BYTES: usize = 255;
 pub(crate) struct PackagePath {
     text: String,
     /// As the client wrote it, for messages.
-    asked: String,
+    requested: String,
 }
 
 impl PackagePath {
-    pub(crate) fn parse(asked: &str, limits: &Limits) -> Result<Self, SkillError> {
-        let asked = match strip(asked) {
+    pub(crate) fn parse(requested: &str, limits: &Limits) -> Result<Self, SkillError> {
+        let requested = match strip(requested) {
             "" => ".",
             stripped => stripped,
         };
-        if asked.starts_with('/') {
+        if requested.starts_with('/') {
             return Err(SkillError::PathNotRelative);
         }
-        if asked.contains('\0') {
-            return Err(SkillError::PathNotUsable(asked.replace('\0', "\u{fffd}")));
+        if requested.contains('\0') {
+            return Err(SkillError::PathNotUsable(
+                requested.replace('\0', "\u{fffd}"),
+            ));
         }
-        let text = normalised(asked);
+        let text = normalised(requested);
         // LangBot Box refuses every name that begins with two dots, including `..data`.
         if text.starts_with("..") {
             return Err(SkillError::PathEscapes);
@@ -38,7 +40,7 @@ impl PackagePath {
         check_size(&text, limits)?;
         Ok(Self {
             text,
-            asked: asked.to_owned(),
+            requested: requested.to_owned(),
         })
     }
 
@@ -50,8 +52,8 @@ impl PackagePath {
         &self.text
     }
 
-    pub(crate) fn asked(&self) -> &str {
-        &self.asked
+    pub(crate) fn requested(&self) -> &str {
+        &self.requested
     }
 
     pub(crate) fn as_path(&self) -> &Path {

@@ -211,7 +211,7 @@ fn check_targets(root: &Root, chosen: &[Plan]) -> Result<(), SkillError> {
 }
 
 /// The root of the archive or its only directory, and from there the requested directory.
-fn starting_directory(archive: &Archive<'_>, asked: &str) -> Result<String, SkillError> {
+fn starting_directory(archive: &Archive<'_>, source_subdir: &str) -> Result<String, SkillError> {
     let mut at_top = archive
         .members()
         .iter()
@@ -220,7 +220,7 @@ fn starting_directory(archive: &Archive<'_>, asked: &str) -> Result<String, Skil
         (Some((path, Member::Directory)), None) => path.clone(),
         _ => String::new(),
     };
-    let subdir = naming::source_path(asked);
+    let subdir = naming::source_path(source_subdir);
     if subdir.is_empty() {
         return Ok(top);
     }
@@ -298,18 +298,18 @@ fn below<'a>(
 }
 
 fn choose(plans: Vec<Plan>, selection: &ZipSelection) -> Result<Vec<Plan>, SkillError> {
-    let shown = plans.iter().map(|plan| match &*plan.planned.source_path {
+    let source_paths = plans.iter().map(|plan| match &*plan.planned.source_path {
         "" => ".",
         path => path,
     });
-    let available = shown.collect::<Vec<_>>().join(", ");
-    let asked = selection.source_paths.iter();
-    let mut asked: Vec<String> = asked.map(|path| naming::source_path(path)).collect();
+    let available = source_paths.collect::<Vec<_>>().join(", ");
+    let requested = selection.source_paths.iter();
+    let mut requested: Vec<String> = requested.map(|path| naming::source_path(path)).collect();
     let single = naming::source_path(&selection.source_path);
     if !single.is_empty() {
-        asked.push(single);
+        requested.push(single);
     }
-    if asked.is_empty() {
+    if requested.is_empty() {
         return match plans.len() {
             1 => Ok(plans),
             _ => Err(SkillError::ChooseSourcePaths {
@@ -322,7 +322,7 @@ fn choose(plans: Vec<Plan>, selection: &ZipSelection) -> Result<Vec<Plan>, Skill
         .map(|plan| (plan.planned.source_path.clone(), Some(plan)))
         .collect();
     let mut chosen = Vec::new();
-    for path in asked {
+    for path in requested {
         let Some(plan) = plans.get_mut(&path) else {
             return Err(SkillError::InvalidSourcePath { path, available });
         };

@@ -105,8 +105,8 @@ impl<'a> Archive<'a> {
                 .map_err(|_| SkillError::UploadNotZip)?;
             // Without the UTF-8 flag, a name is in code page 437 unless it is valid UTF-8.
             let marked = entry.flags().as_u16() & NAME_IS_UTF8 != 0;
-            let lies = marked && std::str::from_utf8(entry.name_raw()).is_err();
-            let name = entry.name().ok().filter(|_| !lies);
+            let has_invalid_utf8 = marked && std::str::from_utf8(entry.name_raw()).is_err();
+            let name = entry.name().ok().filter(|_| !has_invalid_utf8);
             let member = name.as_deref().map_or_else(
                 || printable(&String::from_utf8_lossy(entry.name_raw())),
                 printable,

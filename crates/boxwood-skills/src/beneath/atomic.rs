@@ -37,8 +37,8 @@ fn fill(dir: BorrowedFd<'_>, name: &Path, content: &[u8], old: Option<&Stat>) ->
     file.write_all(content)?;
     let executable = old.is_some_and(beneath::is_executable);
     if let Some(old) = old {
-        let ours = rustix::fs::fstat(&file)?;
-        if (ours.st_uid, ours.st_gid) != (old.st_uid, old.st_gid) {
+        let stat = rustix::fs::fstat(&file)?;
+        if (stat.st_uid, stat.st_gid) != (old.st_uid, old.st_gid) {
             let uid = rustix::fs::Uid::from_raw(old.st_uid);
             let gid = rustix::fs::Gid::from_raw(old.st_gid);
             // Only root can change the owner. For other users the file belongs to the daemon.

@@ -19,7 +19,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn wanted(&self) -> [(&'static str, Option<&str>); 3] {
+    fn values(&self) -> [(&'static str, Option<&str>); 3] {
         [
             (KNOWN[0], self.name),
             (KNOWN[1], self.display_name),
@@ -63,13 +63,13 @@ fn edited(source: &str, old: &Mapping, fields: &Fields<'_>) -> Option<String> {
         Some(entry) => line_start(source, entry.key_start),
         None => source.len(),
     };
-    for (key, wanted) in fields.wanted() {
-        let mut places = old.entries.iter().filter(|entry| entry.is(key));
-        let place = places.next();
-        if places.next().is_some() {
+    for (key, value) in fields.values() {
+        let mut entries = old.entries.iter().filter(|entry| entry.is(key));
+        let entry = entries.next();
+        if entries.next().is_some() {
             return None;
         }
-        let (start, end, comment) = match place {
+        let (start, end, comment) = match entry {
             None => (after, after, ""),
             Some(entry) => {
                 indent_of(source, entry.key_start)?;
@@ -78,10 +78,10 @@ fn edited(source: &str, old: &Mapping, fields: &Fields<'_>) -> Option<String> {
             }
         };
         after = after.max(end);
-        if let Some(wanted) = wanted {
-            let new = match strip(wanted) {
+        if let Some(value) = value {
+            let new = match strip(value) {
                 "" => String::new(),
-                _ => format!("{indent}{key}: {}{comment}\n", quoted(wanted)),
+                _ => format!("{indent}{key}: {}{comment}\n", quoted(value)),
             };
             edits.push((start, end, new));
         }
@@ -111,15 +111,15 @@ fn value_end(source: &str, key_start: usize, value_end: usize) -> (usize, &str) 
     let value = &source[key_start..value_end];
     // The span of a block scalar includes the following blank lines, which are kept.
     if value.ends_with('\n') {
-        let kept = value.trim_end_matches('\n').len() + 1;
-        return (key_start + kept, "");
+        let length = value.trim_end_matches('\n').len() + 1;
+        return (key_start + length, "");
     }
     let rest = &source[value_end..];
     let line = rest.find('\n').unwrap_or(rest.len());
     let end = value_end + (line + 1).min(rest.len());
-    let behind = &rest[..line];
-    let comment = if behind.trim_start().starts_with('#') && !value.contains('\n') {
-        behind.trim_end()
+    let trailing = &rest[..line];
+    let comment = if trailing.trim_start().starts_with('#') && !value.contains('\n') {
+        trailing.trim_end()
     } else {
         ""
     };
@@ -135,13 +135,16 @@ fn keeps_the_rest(yaml: &str, old: &Mapping, fields: &Fields<'_>) -> bool {
     if yaml.lines().any(|line| strip(line) == "---") {
         return false;
     }
-    let known = fields.wanted().iter().all(|(key, wanted)| match wanted {
-        None => new.get(key) == old.get(key),
-        Some(wanted) if strip(wanted).is_empty() => new.get(key).is_none(),
-        Some(wanted) => new
-            .get(key)
-            .is_some_and(|value| value.is_string() && value.as_text() == Some(wanted)),
-    });
+    let known = fields
+        .values()
+        .iter()
+        .all(|(key, expected)| match expected {
+            None => new.get(key) == old.get(key),
+            Some(expected) if strip(expected).is_empty() => new.get(key).is_none(),
+            Some(expected) => new
+                .get(key)
+                .is_some_and(|value| value.is_string() && value.as_text() == Some(expected)),
+        });
     let unknown = |entry: &&Entry| !KNOWN.iter().any(|key| entry.is(key));
     let new = new.entries.iter().filter(unknown);
     let old = old.entries.iter().filter(unknown);

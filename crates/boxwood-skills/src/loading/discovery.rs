@@ -114,10 +114,10 @@ pub(crate) fn search(
 ) -> io::Result<Vec<Found>> {
     let mut found = Vec::new();
     let mut queue = VecDeque::from([(PathBuf::new(), 0)]);
-    let mut looked_at = 0;
+    let mut examined_count = 0;
     while let Some((path, depth)) = queue.pop_front() {
-        looked_at += 1;
-        if looked_at > max_directories {
+        examined_count += 1;
+        if examined_count > max_directories {
             break;
         }
         let examined = beneath::open_dir(top, &path, Links::Never)
