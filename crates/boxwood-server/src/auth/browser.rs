@@ -88,14 +88,14 @@ pub(crate) fn check_host(
         .strip_prefix('[')
         .and_then(|name| name.strip_suffix(']'))
         .unwrap_or(name);
-    let ours = if let Ok(ip) = bare.parse::<IpAddr>() {
+    let is_own = if let Ok(ip) = bare.parse::<IpAddr>() {
         ip.to_canonical().is_loopback() || ip.to_canonical() == local
     } else {
         let name = bare.strip_suffix('.').unwrap_or(bare);
         name.eq_ignore_ascii_case("localhost")
             || names.iter().any(|known| known.eq_ignore_ascii_case(name))
     };
-    ours.then_some(()).ok_or(BrowserRefusal::Host)
+    is_own.then_some(()).ok_or(BrowserRefusal::Host)
 }
 
 /// The host that a request names. Conflicting hosts are refused.
@@ -140,7 +140,7 @@ mod tests {
             let got = check_host(&headers(pairs), &Uri::from_static("/"), local, &names);
             assert_eq!(got.is_ok(), expected, "{pairs:?}");
         };
-        for ours in [
+        for own in [
             "127.0.0.1:5410",
             "127.9.9.9",
             "[::1]:5410",
@@ -149,7 +149,7 @@ mod tests {
             "192.0.2.7:5410",
             "Box.Example.com",
         ] {
-            check(&[("host", ours)], true);
+            check(&[("host", own)], true);
         }
         for foreign in [
             "evil.example",

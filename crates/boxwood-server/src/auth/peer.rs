@@ -134,16 +134,16 @@ mod tests {
 
     #[test]
     fn only_listed_uids_are_trusted_on_loopback() {
-        let me = rustix::process::geteuid().as_raw();
-        assert!(is_trusted(&Trust::new(me, &[]), "127.0.0.1:0"));
-        assert!(is_trusted(&Trust::new(me, &[]), "[::1]:0"));
+        let own_uid = rustix::process::geteuid().as_raw();
+        assert!(is_trusted(&Trust::new(own_uid, &[]), "127.0.0.1:0"));
+        assert!(is_trusted(&Trust::new(own_uid, &[]), "[::1]:0"));
         let trusting = |uids: &[u32]| Trust {
             operators: Vec::new(),
             uids: uids.to_vec(),
             langbot_peers: Vec::new(),
         };
         assert!(!is_trusted(&trusting(&[4242]), "127.0.0.1:0"));
-        assert!(is_trusted(&trusting(&[4242, me]), "127.0.0.1:0"));
+        assert!(is_trusted(&trusting(&[4242, own_uid]), "127.0.0.1:0"));
     }
 
     #[test]

@@ -87,13 +87,13 @@ mod tests {
     /// The runtime that has the boxes has its own, and refuses a name that it does not know.
     #[test]
     fn profiles_are_not_checked_if_the_runtime_is_remote() {
-        let away = json!({
+        let remote = json!({
             "local": {"profile": "theirs"}, "runtime": {"endpoint": "http://10.0.0.7:5410"}
         });
-        let found = settle(&section(away), &with_profile()).expect("not ours to judge");
+        let found = settle(&section(remote), &with_profile()).expect("not ours to judge");
         assert_eq!(found.profile, "theirs");
         assert_eq!(found.exec_timeout_sec, None);
-        let here = section(json!({"local": {"profile": "theirs"}}));
-        assert!(settle(&here, &with_profile()).is_err());
+        let local = section(json!({"local": {"profile": "theirs"}}));
+        assert!(settle(&local, &with_profile()).is_err());
     }
 }

@@ -222,17 +222,17 @@ fn overlay_variable(
     path: &[String],
     value: &str,
 ) -> Result<Table, ConfigError> {
-    let words = || {
-        let words = value
+    let items = || {
+        let items = value
             .split(',')
             .map(str::trim)
-            .filter(|word| !word.is_empty());
-        words.map(as_toml).collect()
+            .filter(|item| !item.is_empty());
+        items.map(as_toml).collect()
     };
     let forms = [
         as_toml(value),
         Value::String(value.to_owned()),
-        Value::Array(words()),
+        Value::Array(items()),
     ];
     let mut first_error = None;
     for form in forms {
@@ -284,7 +284,7 @@ fn overlay_flags(mut table: Table, flags: &Flags) -> Result<Table, ConfigError> 
         path.as_ref()
             .map(|path| path.to_string_lossy().into_owned())
     };
-    let given = [
+    let settings = [
         (&["listen"][..], "listen", flags.listen.clone()),
         (&["state_dir"], "state-dir", path_text(&flags.state_dir)),
         (&["run_dir"], "run-dir", path_text(&flags.run_dir)),
@@ -295,7 +295,7 @@ fn overlay_flags(mut table: Table, flags: &Flags) -> Result<Table, ConfigError> 
             flags.on_shutdown.clone(),
         ),
     ];
-    for (key, flag, value) in given {
+    for (key, flag, value) in settings {
         let Some(value) = value else { continue };
         let key: Vec<String> = key.iter().map(|&part| part.to_owned()).collect();
         put(&mut table, &key, Value::String(value.clone()));
@@ -457,8 +457,8 @@ mod tests {
             on_shutdown: Some(word.to_owned()),
             ..Flags::default()
         };
-        let told = variables(&[("BOXWOOD_SHUTDOWN__BOXES", "stop_ephemeral")]);
-        let config = load_from(&keep("keep"), told, false).expect("valid");
+        let environment = variables(&[("BOXWOOD_SHUTDOWN__BOXES", "stop_ephemeral")]);
+        let config = load_from(&keep("keep"), environment, false).expect("valid");
         assert_eq!(config.shutdown.boxes, ShutdownBoxes::Keep);
         let error = load_from(&keep("Keep"), variables(&[]), false).expect_err("invalid");
         assert!(error.to_string().contains("--on-shutdown Keep"), "{error}");
@@ -553,10 +553,10 @@ mod tests {
 
     #[test]
     fn an_error_in_the_box_table_names_the_key() {
-        let refused = |text: &str, words: &[&str]| {
-            let told = load_text(text, &[]).expect_err("refused").to_string();
-            for word in words.iter().chain(&["config.toml"]) {
-                assert!(told.contains(word), "`{told}` lacks `{word}`");
+        let refused = |text: &str, parts: &[&str]| {
+            let message = load_text(text, &[]).expect_err("refused").to_string();
+            for part in parts.iter().chain(&["config.toml"]) {
+                assert!(message.contains(part), "`{message}` lacks `{part}`");
             }
         };
         refused("[box]\nenabeld = true\n", &["box.enabeld"]);
@@ -576,8 +576,8 @@ mod tests {
             "[box]\nforce_session_id_template = \"{a\"\n",
             &["box.force_session_id_template"],
         );
-        let told = load_text("", &[("BOX__LOCAL__WORKSPACE_QUOTA_MB", "-1")]);
-        let told = told.expect_err("refused").to_string();
-        assert!(told.contains("workspace_quota_mb"), "{told}");
+        let message = load_text("", &[("BOX__LOCAL__WORKSPACE_QUOTA_MB", "-1")]);
+        let message = message.expect_err("refused").to_string();
+        assert!(message.contains("workspace_quota_mb"), "{message}");
     }
 }

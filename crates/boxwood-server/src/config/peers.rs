@@ -34,9 +34,9 @@ impl FromStr for PeerNetwork {
             None => (text, None),
         };
         let address = address.parse::<IpAddr>().map_err(|_| ())?.to_canonical();
-        let longest = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = prefix.map_or(Ok(longest), str::parse).map_err(|_| ())?;
-        if prefix > longest {
+        let max_prefix = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.map_or(Ok(max_prefix), str::parse).map_err(|_| ())?;
+        if prefix > max_prefix {
             return Err(());
         }
         Ok(Self { address, prefix })

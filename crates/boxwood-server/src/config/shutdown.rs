@@ -6,7 +6,7 @@ use boxwood_session::ShutdownBoxes;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// One year. Longer times could overflow timestamp arithmetic.
-const LONGEST_GRACE_SEC: u64 = 366 * 24 * 60 * 60;
+const MAX_GRACE_SEC: u64 = 366 * 24 * 60 * 60;
 
 /// Boxes that outlive their daemon.
 #[derive(Clone, Debug, Deserialize)]
@@ -31,9 +31,9 @@ impl Default for RecoveryConfig {
 
 fn grace<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
     let seconds = u64::deserialize(input)?;
-    if seconds > LONGEST_GRACE_SEC {
+    if seconds > MAX_GRACE_SEC {
         return Err(D::Error::custom(format!(
-            "{seconds} is more than a year ({LONGEST_GRACE_SEC})"
+            "{seconds} is more than a year ({MAX_GRACE_SEC})"
         )));
     }
     Ok(seconds)

@@ -128,11 +128,11 @@ impl Connections {
     }
 
     /// Resolves when every connection has ended, or after the timeout.
-    pub(crate) async fn drained(&self, longest: Duration) {
+    pub(crate) async fn drained(&self, timeout: Duration) {
         // All permits are available once no connection holds one.
         let ended = self.served.acquire_many(MAX_SERVED);
-        if tokio::time::timeout(longest, ended).await.is_err() {
-            tracing::warn!("requests are still running after {} s", longest.as_secs());
+        if tokio::time::timeout(timeout, ended).await.is_err() {
+            tracing::warn!("requests are still running after {} s", timeout.as_secs());
         }
     }
 
@@ -159,8 +159,8 @@ impl Connections {
         let refusing = async {
             stream.write_all(TOO_MANY_CONNECTIONS).await?;
             stream.shutdown().await?;
-            let mut nowhere = [0; 4096];
-            while stream.read(&mut nowhere).await? > 0 {}
+            let mut buffer = [0; 4096];
+            while stream.read(&mut buffer).await? > 0 {}
             io::Result::Ok(())
         };
         let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refusing).await;
@@ -169,8 +169,8 @@ impl Connections {
 
 fn descriptors() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let most = limit.current.unwrap_or(u64::MAX);
-    usize::try_from(most).unwrap_or(usize::MAX)
+    let soft_limit = limit.current.unwrap_or(u64::MAX);
+    usize::try_from(soft_limit).unwrap_or(usize::MAX)
 }
 
 /// Ignores peers that disconnect before they are accepted; logs other errors.
@@ -212,10 +212,10 @@ async fn serve_peer(
     let permit = Arc::new(permit);
     connections.app.metrics.connection_opened();
     let router = connections.router.clone();
-    let begun = Arc::new(Notify::new());
-    let begins = Arc::clone(&begun);
+    let first_request = Arc::new(Notify::new());
+    let notify_request = Arc::clone(&first_request);
     let service = service_fn(move |request: Request<Incoming>| {
-        begins.notify_one();
+        notify_request.notify_one();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
         // A WebSocket keeps it beyond the end of this connection.
@@ -251,7 +251,7 @@ async fn serve_peer(
         tokio::select! {
             biased;
             ended = connection.as_mut() => return ended,
-            _ = tokio::time::timeout(FIRST_REQUEST, begun.notified()) => {}
+            _ = tokio::time::timeout(FIRST_REQUEST, first_request.notified()) => {}
         }
         // Completes the current request, if any, then closes.
         connection.as_mut().graceful_shutdown();

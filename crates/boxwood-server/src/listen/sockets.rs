@@ -72,9 +72,9 @@ pub(crate) enum SocketKind {
 
 impl Socket {
     /// A socket passed by the service manager.
-    pub(crate) fn activated(given: ActivatedSocket) -> Result<Self, SocketError> {
+    pub(crate) fn activated(socket: ActivatedSocket) -> Result<Self, SocketError> {
         let maker = Maker::ServiceManager;
-        Self::inherited(given.descriptor, given.name, SERVICE_MANAGER, maker)
+        Self::inherited(socket.descriptor, socket.name, SERVICE_MANAGER, maker)
     }
 
     /// A socket passed by the previous daemon.
@@ -95,7 +95,7 @@ impl Socket {
     }
 
     fn bind_tcp(address: SocketAddr) -> Result<Self, SocketError> {
-        let bound = || {
+        let bind = || {
             let listener = TcpListener::bind(address)?;
             listen(&listener, BACKLOG)?;
             listener.set_nonblocking(true)?;
@@ -103,7 +103,7 @@ impl Socket {
             Ok(SocketKind::Tcp(listener, local))
         };
         Ok(Self {
-            kind: bound().map_err(|source| SocketError::Bind { address, source })?,
+            kind: bind().map_err(|source| SocketError::Bind { address, source })?,
             maker: Maker::Daemon,
         })
     }
@@ -188,7 +188,7 @@ fn kind_of(descriptor: OwnedFd) -> Result<SocketKind, &'static str> {
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
     pub(crate) used: Vec<Socket>,
-    pub(crate) left: Vec<Socket>,
+    pub(crate) unused: Vec<Socket>,
 }
 
 /// Uses all sockets of the service manager, and those of the previous daemon that match the
@@ -212,14 +212,17 @@ pub(crate) fn choose(config: &Config, offered: Vec<Socket>) -> Result<Chosen, So
     let mut wants_tcp = chosen.used.iter().all(Socket::is_unix);
     let mut wants_unix = config.http.unix_socket && !chosen.used.iter().any(Socket::is_unix);
     for socket in own {
-        let asked_for = match socket.tcp_address() {
+        let is_configured = match socket.tcp_address() {
             Some(address) => {
-                wants_tcp && config.listen.is_some_and(|wanted| meets(wanted, address))
+                wants_tcp
+                    && config
+                        .listen
+                        .is_some_and(|configured| matches_address(configured, address))
             }
             None => wants_unix && socket.unix_path() == Some(&path),
         };
-        if !asked_for {
-            chosen.left.push(socket);
+        if !is_configured {
+            chosen.unused.push(socket);
             continue;
         }
         match socket.kind {
@@ -238,8 +241,8 @@ pub(crate) fn choose(config: &Config, offered: Vec<Socket>) -> Result<Chosen, So
 }
 
 /// Port 0 matches any port.
-fn meets(wanted: SocketAddr, there: SocketAddr) -> bool {
-    wanted == there || (wanted.port() == 0 && wanted.ip() == there.ip())
+fn matches_address(configured: SocketAddr, actual: SocketAddr) -> bool {
+    configured == actual || (configured.port() == 0 && configured.ip() == actual.ip())
 }
 
 fn try_unix(path: &Path) -> Result<Option<Socket>, SocketError> {

@@ -23,16 +23,16 @@ struct ConnectionLimit {
 impl ConnectionLimits {
     /// At most half of the descriptors are used for connections; the rest are for boxes.
     pub(crate) fn new(http: &HttpConfig, load: &LoadConfig, descriptors: usize) -> Self {
-        let room = (descriptors / 2).max(1);
-        let max = http.max_connections.min(room);
+        let available = (descriptors / 2).max(1);
+        let max = http.max_connections.min(available);
         if max < http.max_connections {
             tracing::warn!(
                 max,
-                wanted = http.max_connections,
+                configured = http.max_connections,
                 "http.max_connections is lowered: the limit of open files (RLIMIT_NOFILE) is too low"
             );
         }
-        let untrusted = http.max_untrusted_connections.min(room);
+        let untrusted = http.max_untrusted_connections.min(available);
         let limit = |max, max_per_peer| ConnectionLimit {
             max,
             max_per_peer,

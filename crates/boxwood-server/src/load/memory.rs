@@ -17,7 +17,7 @@ use hyper::body::{Frame, SizeHint};
 /// Smaller responses are not charged: there is at most one per connection.
 const LARGE: u64 = 64 * 1024;
 
-const PIECE: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The memory charged to a request. Part of the extensions of every request.
 #[derive(Clone)]
@@ -30,8 +30,8 @@ impl RequestMemory {
 
     /// The charge of the request, or a new one if it has none.
     pub(crate) fn of(request: &Request, budget: &Budget) -> Self {
-        let given = request.extensions().get::<Self>();
-        given.cloned().unwrap_or_else(|| Self::new(budget))
+        let existing = request.extensions().get::<Self>();
+        existing.cloned().unwrap_or_else(|| Self::new(budget))
     }
 
     pub(crate) fn take(&self, bytes: usize) -> Result<(), SessionError> {
@@ -91,9 +91,9 @@ impl HttpBody for ChargedBody {
                 end => return Poll::Ready(end),
             }
         }
-        let length = self.unsent.len().min(PIECE);
-        let piece = self.unsent.split_to(length);
-        Poll::Ready(Some(Ok(Frame::data(piece))))
+        let length = self.unsent.len().min(CHUNK_BYTES);
+        let chunk = self.unsent.split_to(length);
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -120,12 +120,12 @@ mod tests {
         assert_eq!(response.body().size_hint().exact(), Some(text.len() as u64));
         assert_eq!(budget.used(), text.len());
         let mut body = response.into_body();
-        let mut got = 0;
+        let mut received = 0;
         while let Some(frame) = next(&mut body).await {
             assert_eq!(budget.used(), text.len());
-            got += frame.len();
+            received += frame.len();
         }
-        assert_eq!(got, text.len());
+        assert_eq!(received, text.len());
         assert!(body.is_end_stream());
         drop(body);
         assert_eq!(budget.used(), 0);

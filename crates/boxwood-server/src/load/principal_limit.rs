@@ -24,8 +24,8 @@ impl PrincipalLimit {
         bytes: usize,
         budget: &Budget,
     ) -> Result<Share<Principal>, SessionError> {
-        let most = budget.limit() / DIVISOR;
-        let has_room = |own: usize, _| own == 0 || bytes == 0 || own.saturating_add(bytes) <= most;
+        let max = budget.limit() / DIVISOR;
+        let has_room = |own: usize, _| own == 0 || bytes == 0 || own.saturating_add(bytes) <= max;
         let share = self.0.take(principal.map(Into::into), bytes, has_room);
         share.ok_or_else(|| budget.refuse())
     }

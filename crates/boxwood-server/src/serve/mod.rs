@@ -236,11 +236,11 @@ async fn run(
     }
     // Sockets of the previous daemon that this configuration does not use.
     sockets
-        .left
+        .unused
         .iter()
         .filter_map(Socket::own_file)
         .for_each(remove_file);
-    drop(sockets.left);
+    drop(sockets.unused);
 
     let langbot = Setup::new(langbot_settings(&config))?;
     let drain = Duration::from_secs(config.http.drain_sec);
@@ -360,9 +360,9 @@ async fn shut_down(
     boxes: ShutdownBoxes,
     mut stop: impl Stop,
 ) {
-    let answered = async { tokio::join!(connections.drained(drain), app.langbot.idle(drain)) };
+    let drained = async { tokio::join!(connections.drained(drain), app.langbot.idle(drain)) };
     tokio::select! {
-        _ = answered => {}
+        _ = drained => {}
         () = stop.next() => tracing::warn!("second stop signal: aborting running requests"),
     }
     // Before boxes stop, so that MCP servers are not reported as failed.
@@ -472,8 +472,8 @@ pub fn rules(config: &Config) -> Result<PolicyRules, RulesError> {
 
 /// Each path as given, and with symlinks resolved if it exists.
 pub(crate) fn with_real_paths(paths: &[PathBuf]) -> Vec<PathBuf> {
-    let both = |path: &PathBuf| [Some(path.clone()), path.canonicalize().ok()];
-    let mut all: Vec<_> = paths.iter().flat_map(both).flatten().collect();
+    let with_real_path = |path: &PathBuf| [Some(path.clone()), path.canonicalize().ok()];
+    let mut all: Vec<_> = paths.iter().flat_map(with_real_path).flatten().collect();
     all.dedup();
     all
 }
@@ -487,8 +487,8 @@ pub fn skill_store(config: &Config) -> SkillStore {
 pub fn skills_root(config: &Config) -> PathBuf {
     let root = config.skills.root.clone();
     let agents = || {
-        let here = config.agent.endpoint.is_none();
-        config.agent.skills_root.clone().filter(|_| here)
+        let is_local = config.agent.endpoint.is_none();
+        config.agent.skills_root.clone().filter(|_| is_local)
     };
     root.or_else(agents)
         .unwrap_or_else(|| config.state_dir.join("skills"))

@@ -29,24 +29,24 @@ impl Notify {
     pub(crate) fn ready(&self, status: &str) {
         let pid = std::process::id();
         // After a takeover, this process is not the one that the service manager started.
-        self.tell(&format!("READY=1\nMAINPID={pid}\nSTATUS={}", line(status)));
+        self.send(&format!("READY=1\nMAINPID={pid}\nSTATUS={}", line(status)));
     }
 
     pub(crate) fn status(&self, status: &str) {
-        self.tell(&format!("STATUS={}", line(status)));
+        self.send(&format!("STATUS={}", line(status)));
     }
 
     pub(crate) fn stopping(&self, status: &str) {
-        self.tell(&format!("STOPPING=1\nSTATUS={}", line(status)));
+        self.send(&format!("STOPPING=1\nSTATUS={}", line(status)));
     }
 
     /// Sent by the previous daemon, because the manager accepts it only from the known main
     /// process.
     pub(crate) fn followed_by(&self, pid: u32) {
-        self.tell(&format!("MAINPID={pid}\nSTATUS=handing over to pid {pid}"));
+        self.send(&format!("MAINPID={pid}\nSTATUS=handing over to pid {pid}"));
     }
 
-    fn tell(&self, message: &str) {
+    fn send(&self, message: &str) {
         let Some((socket, address)) = &self.manager else {
             return;
         };
@@ -82,7 +82,7 @@ fn connect(address: &str) -> io::Result<(UnixDatagram, SocketAddr)> {
 mod tests {
     use super::*;
 
-    fn hear(socket: &UnixDatagram) -> String {
+    fn receive(socket: &UnixDatagram) -> String {
         let mut buffer = [0; 512];
         let count = socket.recv(&mut buffer).expect("a message");
         String::from_utf8_lossy(&buffer[..count]).into_owned()
@@ -97,13 +97,13 @@ mod tests {
         notify.ready("one\ntwo");
         let pid = std::process::id();
         assert_eq!(
-            hear(&manager),
+            receive(&manager),
             format!("READY=1\nMAINPID={pid}\nSTATUS=one two")
         );
         notify.followed_by(7);
-        assert!(hear(&manager).starts_with("MAINPID=7\n"));
+        assert!(receive(&manager).starts_with("MAINPID=7\n"));
         notify.stopping("soon");
-        assert_eq!(hear(&manager), "STOPPING=1\nSTATUS=soon");
+        assert_eq!(receive(&manager), "STOPPING=1\nSTATUS=soon");
         drop(manager);
         notify.status("no receiver");
     }
@@ -114,6 +114,6 @@ mod tests {
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let manager = UnixDatagram::bind_addr(&address).expect("bind");
         Notify::new(Some(&format!("@{name}"))).status("here");
-        assert_eq!(hear(&manager), "STATUS=here");
+        assert_eq!(receive(&manager), "STATUS=here");
     }
 }

@@ -69,13 +69,14 @@ mod tests {
             panic!("one profile wants any: {specs:?}");
         };
         assert_eq!(spec.most, 3);
-        let asked = SpecRequest {
+        let request = SpecRequest {
             session_id: SessionId::new("mine").ok(),
             profile: Some("team".to_owned()),
             ..SpecRequest::default()
         };
-        let asked = admit(&asked, Origin::Client, &Facts::default(), &rules).expect("admitted");
-        assert!(spec.spec.is_twin_of(&asked.spec));
+        let admitted =
+            admit(&request, Origin::Client, &Facts::default(), &rules).expect("admitted");
+        assert!(spec.spec.is_twin_of(&admitted.spec));
     }
 
     #[test]

@@ -29,10 +29,10 @@ fn only_the_socket_file_of_a_stopped_daemon_is_replaced() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let path = dir.path().join("boxwood.sock");
     drop(UnixListener::bind(&path).expect("bind"));
-    let living = Socket::bind_unix(&path).expect("replaces");
+    let running = Socket::bind_unix(&path).expect("replaces");
     let refused = Socket::bind_unix(&path).err().map(|error| error.kind());
     assert_eq!(refused, Some(io::ErrorKind::AddrInUse));
-    drop(living);
+    drop(running);
     remove_file(&path);
     std::fs::write(&path, "precious").expect("write");
     assert!(Socket::bind_unix(&path).is_err());
@@ -62,11 +62,11 @@ fn sockets_of_the_service_manager_replace_configured_ones() {
     let path = dir.path().join("given.sock");
     let tcp = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = tcp.local_addr().expect("an address");
-    let again = tcp.try_clone().expect("a second descriptor");
+    let duplicate = tcp.try_clone().expect("a second descriptor");
     let unix = UnixListener::bind(&path).expect("bind");
     let offered = vec![
         activated(tcp).expect("tcp"),
-        activated(again).expect("the same"),
+        activated(duplicate).expect("the same"),
         activated(unix).expect("unix"),
     ];
     let chosen = choose(&config, offered).expect("chosen");
@@ -94,14 +94,14 @@ fn sockets_of_the_previous_daemon_are_used_if_they_are_configured() {
 
     let same = choose(&config_before, handed_over(&before.used)).expect("chosen");
     assert_eq!(addresses(&same.used), [address]);
-    assert_eq!((same.used.len(), same.left.len()), (2, 0));
+    assert_eq!((same.used.len(), same.unused.len()), (2, 0));
 
-    let elsewhere = tempfile::tempdir().expect("temporary directory");
-    let moved = config("127.0.0.2:0", elsewhere.path());
+    let other_dir = tempfile::tempdir().expect("temporary directory");
+    let moved = config("127.0.0.2:0", other_dir.path());
     let chosen = choose(&moved, handed_over(&before.used)).expect("chosen");
     assert_ne!(addresses(&chosen.used), [address]);
-    assert_eq!(addresses(&chosen.left), [address]);
-    let left_file = chosen.left.iter().find_map(Socket::own_file);
-    assert_eq!(left_file, Some(&*dir.path().join("boxwood.sock")));
-    assert!(elsewhere.path().join("boxwood.sock").exists());
+    assert_eq!(addresses(&chosen.unused), [address]);
+    let unused_file = chosen.unused.iter().find_map(Socket::own_file);
+    assert_eq!(unused_file, Some(&*dir.path().join("boxwood.sock")));
+    assert!(other_dir.path().join("boxwood.sock").exists());
 }

@@ -185,8 +185,8 @@ fn exchange(state_dir: &Path, until: Instant) -> io::Result<Result<Takeover, Tak
 }
 
 fn wait_readable(socket: &OwnedFd, until: Instant) -> io::Result<()> {
-    let left = until.saturating_duration_since(Instant::now());
-    let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+    let remaining = until.saturating_duration_since(Instant::now());
+    let timeout = Timespec::try_from(remaining).map_err(io::Error::other)?;
     let mut sockets = [PollFd::new(socket, PollFlags::IN)];
     if poll(&mut sockets, Some(&timeout))? == 0 {
         return Err(io::Error::new(io::ErrorKind::TimedOut, "no response"));
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::listen::sockets::SocketKind;
 
-    const SOON: Duration = Duration::from_millis(300);
+    const SHORT_TIMEOUT: Duration = Duration::from_millis(300);
 
     fn socket() -> Socket {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -219,21 +219,21 @@ mod tests {
     fn an_unresponsive_daemon_is_reported_with_its_pid() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let _lock = StateLock::take(dir.path()).expect("free");
-        let me = format!("pid {}", std::process::id());
+        let own_pid = format!("pid {}", std::process::id());
         let no_response = |dir: &Path| {
-            let error = request_within(dir, SOON).expect_err("no response");
+            let error = request_within(dir, SHORT_TIMEOUT).expect_err("no response");
             assert!(
                 matches!(error, TakeoverError::NoResponse { .. }),
                 "{error:?}"
             );
-            assert!(error.to_string().contains(&me), "{error}");
+            assert!(error.to_string().contains(&own_pid), "{error}");
         };
         // Without a socket, and with a socket that is never accepted on.
         no_response(dir.path());
         let socket_path = SocketPath::new(dir.path()).expect("socket path");
-        let hung = wire::socket().expect("a socket");
-        bind(&hung, &socket_path.address).expect("bound");
-        listen(&hung, 8).expect("listens");
+        let unresponsive = wire::socket().expect("a socket");
+        bind(&unresponsive, &socket_path.address).expect("bound");
+        listen(&unresponsive, 8).expect("listens");
         no_response(dir.path());
     }
 
@@ -243,14 +243,15 @@ mod tests {
         // Longer than a socket address can be.
         let dir = parent.path().join("d".repeat(120));
         let lock = StateLock::take(&dir).expect("free");
-        let given = socket();
-        let listener = TakeoverListener::bind(&dir, std::slice::from_ref(&given), Duration::ZERO)
-            .expect("listener");
+        let passed_socket = socket();
+        let listener =
+            TakeoverListener::bind(&dir, std::slice::from_ref(&passed_socket), Duration::ZERO)
+                .expect("listener");
         let requesting = {
             let dir = dir.clone();
             tokio::task::spawn_blocking(move || request(&dir))
         };
-        let there = tokio::spawn(async move {
+        let handing_over = tokio::spawn(async move {
             let successor = listener.handed_over().await;
             drop(listener);
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -260,14 +261,14 @@ mod tests {
         let Ok(Takeover::Offered(offer)) = requesting.await.expect("outcome") else {
             panic!("an offer");
         };
-        assert!(!there.is_finished(), "waits for the confirmation");
+        assert!(!handing_over.is_finished(), "waits for the confirmation");
         let [SocketKind::Tcp(_, address)] = [&offer.sockets[0].kind] else {
             panic!("{:?}", offer.sockets);
         };
-        assert_eq!(Some(*address), given.tcp_address());
+        assert_eq!(Some(*address), passed_socket.tcp_address());
         let accepting = tokio::task::spawn_blocking(move || offer.accept().map(drop));
         accepting.await.expect("outcome").expect("the lock");
-        let successor = there.await.expect("ended");
+        let successor = handing_over.await.expect("ended");
         assert_eq!(successor.pid, Some(std::process::id()));
     }
 
@@ -277,7 +278,7 @@ mod tests {
         let _lock = StateLock::take(dir.path()).expect("free");
         let listener =
             TakeoverListener::bind(dir.path(), &[socket()], Duration::ZERO).expect("listener");
-        let there = tokio::spawn(async move { listener.handed_over().await });
+        let handing_over = tokio::spawn(async move { listener.handed_over().await });
         for _ in 0..2 {
             let path = dir.path().to_owned();
             let outcome = tokio::task::spawn_blocking(move || request(&path)).await;
@@ -287,8 +288,8 @@ mod tests {
             );
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert!(!there.is_finished());
-        there.abort();
+        assert!(!handing_over.is_finished());
+        handing_over.abort();
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -297,7 +298,7 @@ mod tests {
         let _lock = StateLock::take(dir.path()).expect("free");
         let listener =
             TakeoverListener::bind(dir.path(), &[socket()], Duration::ZERO).expect("listener");
-        let there = tokio::spawn(async move { listener.handed_over().await });
+        let handing_over = tokio::spawn(async move { listener.handed_over().await });
         let socket_path = SocketPath::new(dir.path()).expect("socket path");
         let connection = wire::socket().expect("a socket");
         connect(&connection, &socket_path.address).expect("connected");
@@ -311,6 +312,6 @@ mod tests {
         assert!(descriptors.is_empty());
         let why = response.refused.expect("refused");
         assert!(why.contains("99"), "{why}");
-        there.abort();
+        handing_over.abort();
     }
 }
