@@ -24,14 +24,14 @@ pub(super) async fn read_whole(
     let reading = read(request, limit as u64, timeout, Some(&memory));
     match tokio::time::timeout(timeout, reading).await {
         Ok(request) => Ok((request?, memory)),
-        Err(_) => Err(late(format!(
+        Err(_) => Err(timed_out(format!(
             "the body did not arrive within {} s",
             timeout.as_secs()
         ))),
     }
 }
 
-fn late(message: String) -> ApiError {
+fn timed_out(message: String) -> ApiError {
     ApiError::new(ErrorCode::Timeout, message).status(StatusCode::REQUEST_TIMEOUT)
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn next_chunk(
 ) -> ApiResult<Option<Bytes>> {
     let Ok(chunk) = tokio::time::timeout(idle, stream.next()).await else {
         let message = format!("no data of the body received for {} s", idle.as_secs());
-        return Err(late(message));
+        return Err(timed_out(message));
     };
     chunk
         .transpose()
@@ -116,17 +116,17 @@ pub(super) async fn discard_briefly(request: Request) {
     }
 }
 
-async fn discard_up_to(body: Body, most: usize, longest: Duration) {
+async fn discard_up_to(body: Body, max_bytes: usize, timeout: Duration) {
     let mut stream = body.into_data_stream();
     let reading = async {
         let mut seen = 0;
         while let Some(Ok(chunk)) = stream.next().await {
             seen += chunk.len();
-            if seen > most {
+            if seen > max_bytes {
                 break;
             }
         }
     };
     // The response is sent in either case.
-    let _ = tokio::time::timeout(longest, reading).await;
+    let _ = tokio::time::timeout(timeout, reading).await;
 }

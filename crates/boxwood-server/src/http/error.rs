@@ -43,10 +43,10 @@ impl ApiError {
         Self::new(ErrorCode::ValidationError, message)
     }
 
-    pub(crate) fn internal(what: &str, cause: &(dyn Error + 'static)) -> Self {
+    pub(crate) fn internal(message: &str, cause: &(dyn Error + 'static)) -> Self {
         Self {
             cause: Some(chain(cause)),
-            ..Self::new(ErrorCode::InternalError, what)
+            ..Self::new(ErrorCode::InternalError, message)
         }
     }
 
@@ -146,11 +146,11 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        let words = cause.to_string();
+        let cause_text = cause.to_string();
         // Transparent wrappers have the same text as their source.
-        if !text.ends_with(&words) {
+        if !text.ends_with(&cause_text) {
             text.push_str(": ");
-            text.push_str(&words);
+            text.push_str(&cause_text);
         }
         next = cause.source();
     }

@@ -44,11 +44,11 @@ pub(crate) async fn account(
     let route = route.as_ref().map_or("unknown", MatchedPath::as_str);
     let elapsed = started.elapsed();
     app.metrics.request(&method, route, status.as_u16());
-    let shown = id.to_str().unwrap_or_default();
+    let id_text = id.to_str().unwrap_or_default();
     if let Some(Cause(cause)) = response.extensions_mut().remove() {
-        tracing::error!(request_id = shown, %method, route, status = status.as_u16(), cause, "request failed");
+        tracing::error!(request_id = id_text, %method, route, status = status.as_u16(), cause, "request failed");
     } else {
-        tracing::debug!(request_id = shown, %method, route, status = status.as_u16(), ?elapsed, "request");
+        tracing::debug!(request_id = id_text, %method, route, status = status.as_u16(), ?elapsed, "request");
     }
     response.headers_mut().insert(REQUEST_ID, id);
     response
@@ -63,14 +63,14 @@ pub(crate) fn first_request_id() -> AtomicU64 {
 
 /// Uses the caller's id only if it is short and plain, to prevent log injection.
 fn request_id(headers: &HeaderMap, next: &AtomicU64) -> HeaderValue {
-    let given = headers.get(REQUEST_ID).filter(|value| {
+    let client_id = headers.get(REQUEST_ID).filter(|value| {
         (1..=128).contains(&value.len())
             && value
                 .as_bytes()
                 .iter()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte))
     });
-    given.cloned().unwrap_or_else(|| {
+    client_id.cloned().unwrap_or_else(|| {
         let number = next.fetch_add(1, Ordering::Relaxed);
         HeaderValue::try_from(format!("{number:016x}"))
             .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
@@ -236,12 +236,12 @@ fn presented_token(headers: &HeaderMap) -> Result<Option<&[u8]>, ApiError> {
     reason = "signature required by the layer"
 )]
 pub(crate) fn after_panic(panic: Box<dyn std::any::Any + Send>) -> Response {
-    let words = panic
+    let message = panic
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("no message");
-    let error = std::io::Error::other(format!("panic: {words}"));
+    let error = std::io::Error::other(format!("panic: {message}"));
     ApiError::internal("internal error: a request handler panicked", &error).into_response()
 }
 

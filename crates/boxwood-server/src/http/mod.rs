@@ -147,9 +147,9 @@ impl App {
     }
 
     /// Resolves when every WebSocket is closed, or after the timeout.
-    pub(crate) async fn sockets_closed(&self, longest: Duration) {
+    pub(crate) async fn sockets_closed(&self, timeout: Duration) {
         let all = u32::try_from(self.http.max_connections).unwrap_or(u32::MAX);
-        if tokio::time::timeout(longest, self.sockets.acquire_many(all))
+        if tokio::time::timeout(timeout, self.sockets.acquire_many(all))
             .await
             .is_err()
         {

@@ -120,12 +120,12 @@ impl FromRequestParts<Arc<App>> for InExec {
 pub(crate) async fn path_value<S: Send + Sync>(
     parts: &mut Parts,
     state: &S,
-    wanted: &str,
+    param: &str,
 ) -> ApiResult<Option<String>> {
     let params = RawPathParams::from_request_parts(parts, state)
         .await
         .map_err(|_| ApiError::validation("the decoded path is not valid UTF-8"))?;
-    let found = params.iter().find(|(name, _)| *name == wanted);
+    let found = params.iter().find(|(name, _)| *name == param);
     Ok(found.map(|(_, value)| value.to_owned()))
 }
 
@@ -141,8 +141,8 @@ struct SessionQuery {
 /// The sessions, restricted to what the caller may access.
 fn accessible(parts: &Parts, app: &App) -> ApiResult<Sessions> {
     // Set by the guard for callers with more rights.
-    let reach = parts.extensions.get().copied().unwrap_or(Access::Clients);
-    let sessions = app.sessions.with_access(reach);
+    let access = parts.extensions.get().copied().unwrap_or(Access::Clients);
+    let sessions = app.sessions.with_access(access);
     let Some(query) = parts.uri.query() else {
         return Ok(sessions);
     };
@@ -195,22 +195,22 @@ pub(super) fn offset(name: &str, text: &str) -> ApiResult<Since> {
     }
 }
 
-/// A limit between 1 and `most`.
-pub(super) fn limit(name: &str, limit: usize, most: usize) -> ApiResult<usize> {
-    if (1..=most).contains(&limit) {
+/// A limit between 1 and `max`.
+pub(super) fn limit(name: &str, limit: usize, max: usize) -> ApiResult<usize> {
+    if (1..=max).contains(&limit) {
         return Ok(limit);
     }
-    let message = format!("{name} must be between 1 and {most}");
+    let message = format!("{name} must be between 1 and {max}");
     Err(ApiError::validation(message))
 }
 
 /// Whether every `%` in a path starts an escape.
 pub(crate) fn has_valid_escapes(path: &str) -> bool {
     let bytes = path.as_bytes();
-    bytes.iter().enumerate().all(|(at, byte)| {
+    bytes.iter().enumerate().all(|(index, byte)| {
         *byte != b'%'
             || bytes
-                .get(at + 1..at + 3)
+                .get(index + 1..index + 3)
                 .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     })
 }

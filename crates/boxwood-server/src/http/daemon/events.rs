@@ -38,30 +38,32 @@ struct Lagged {
         description = "Events from now on; `lagged` when some were missed")))]
 pub(crate) async fn events(
     State(app): State<Arc<App>>,
-    reach: Option<Extension<Access>>,
+    access: Option<Extension<Access>>,
     Params(filter): Params<Filter>,
 ) -> ApiResult {
     // Set by the guard for callers with more rights.
-    let reach = reach.map_or(Access::Clients, |Extension(reach)| reach);
-    let events = app.sessions.with_access(reach).events();
+    let access = access.map_or(Access::Clients, |Extension(access)| access);
+    let events = app.sessions.with_access(access).events();
     let events = stream::unfold(events, async |mut events| match events.recv().await {
         Err(RecvError::Closed) => None,
         received => Some((received, events)),
     });
-    let only = filter.session_id;
-    let shown = move |received: Result<BoxEvent, RecvError>| {
+    let session_filter = filter.session_id;
+    let to_frame = move |received: Result<BoxEvent, RecvError>| {
         ready(match received {
-            Ok(happened) => {
-                let is_meant = only
+            Ok(box_event) => {
+                let matches_filter = session_filter
                     .as_ref()
-                    .is_none_or(|only| *only == happened.session_id);
-                is_meant.then(|| named(&happened))
+                    .is_none_or(|session_filter| *session_filter == box_event.session_id);
+                matches_filter.then(|| named(&box_event))
             }
             Err(RecvError::Lagged(missed)) => Some(event("lagged", &Lagged { missed })),
             Err(RecvError::Closed) => None,
         })
     };
-    Ok(respond(events.filter_map(shown).take_until(app.stopped())))
+    Ok(respond(
+        events.filter_map(to_frame).take_until(app.stopped()),
+    ))
 }
 
 /// An event with the name of its kind.

@@ -26,21 +26,24 @@ const NATIVE: &str = "native";
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Where {
+pub(super) struct ImageParams {
     /// The backend. Default: the daemon's default backend, or all of them for a list.
     backend: Option<String>,
 }
 
 #[utoipa::path(get, path = "/v1/images", tag = "images", operation_id = "list_images",
-    params(Where),
+    params(ImageParams),
     responses((status = 200, description = "The available images", body = ImageList)))]
-pub(super) async fn list(State(app): State<Arc<App>>, Params(choice): Params<Where>) -> ApiResult {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Params(choice): Params<ImageParams>,
+) -> ApiResult {
     let known = app.sessions.backends();
     let backends = match &choice.backend {
         Some(name) => vec![known.find(name)?],
         None => known.living(),
     };
-    let asked = backends.iter().map(|backend| async {
+    let listings = backends.iter().map(|backend| async {
         let listed = with_timeout(BACKEND_TIMEOUT, backend.images().list()).await;
         (backend.name(), listed)
     });
@@ -48,7 +51,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, Params(choice): Params<Whe
         images: Vec::new(),
         unavailable: Vec::new(),
     };
-    for (backend, outcome) in futures_util::future::join_all(asked).await {
+    for (backend, outcome) in futures_util::future::join_all(listings).await {
         list.images.extend(configured(&app, backend));
         match outcome {
             Ok(images) => list.images.extend(images),
@@ -81,21 +84,21 @@ fn configured(app: &App, backend: &str) -> Vec<ImageInfo> {
 }
 
 #[utoipa::path(put, path = "/v1/images/{name}", tag = "images", operation_id = "import_image",
-    params(("name" = String, Path, description = "Slashes must be percent-encoded"), Where),
+    params(("name" = String, Path, description = "Slashes must be percent-encoded"), ImageParams),
     request_body(content = Vec<u8>, content_type = "application/x-tar",
         description = "A root file system as a tar archive, optionally gzip-compressed"),
     responses((status = 201, description = "The imported image; an image of the same name was replaced", body = ImageInfo)))]
 pub(super) async fn import(
     State(app): State<Arc<App>>,
     name: Result<InImage, ApiError>,
-    choice: Result<Params<Where>, ApiError>,
+    choice: Result<Params<ImageParams>, ApiError>,
     request: Request,
 ) -> ApiResult {
-    let meant = || {
+    let target = || {
         let (InImage(name), Params(choice)) = (name?, choice?);
         Ok((name, chosen(&app, choice.backend.as_deref())?))
     };
-    match meant() {
+    match target() {
         Ok((name, backend)) => {
             let idle = app.body_timeout();
             let info = upload::import(backend.as_ref(), &name, request, idle).await?;
@@ -111,7 +114,7 @@ pub(super) async fn import(
 }
 
 #[utoipa::path(post, path = "/v1/images/{name}/pull", tag = "images", operation_id = "pull_image",
-    params(("name" = String, Path, description = "Slashes must be percent-encoded"), Where),
+    params(("name" = String, Path, description = "Slashes must be percent-encoded"), ImageParams),
     responses(
         (status = 200, content_type = "text/event-stream", body = ImageProgress,
             description = "Events `progress` (this body), then `done` (an `ImageInfo`) or `error` (an `ErrorBody`). \
@@ -119,21 +122,21 @@ pub(super) async fn import(
 pub(super) async fn pull(
     State(app): State<Arc<App>>,
     InImage(name): InImage,
-    Params(choice): Params<Where>,
+    Params(choice): Params<ImageParams>,
 ) -> ApiResult {
     let backend = chosen(&app, choice.backend.as_deref())?;
     pull::pull(app.sessions.clone(), backend, name, app.stopped()).await
 }
 
 #[utoipa::path(delete, path = "/v1/images/{name}", tag = "images", operation_id = "delete_image",
-    params(("name" = String, Path, description = "Slashes must be percent-encoded"), Where),
+    params(("name" = String, Path, description = "Slashes must be percent-encoded"), ImageParams),
     responses(
         (status = 200, description = "Deleted", body = DeletedImage),
         (status = 409, body = ErrorBody, description = "The image is in use by a box")))]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     InImage(name): InImage,
-    Params(choice): Params<Where>,
+    Params(choice): Params<ImageParams>,
 ) -> ApiResult {
     let backend = chosen(&app, choice.backend.as_deref())?;
     if backend.name() == NATIVE && app.rules.images.contains_key(name.as_str()) {
@@ -151,9 +154,9 @@ pub(super) async fn delete(
     }))
 }
 
-fn chosen(app: &App, wanted: Option<&str>) -> ApiResult<Arc<dyn Backend>> {
+fn chosen(app: &App, name: Option<&str>) -> ApiResult<Arc<dyn Backend>> {
     let backends = app.sessions.backends();
-    match wanted {
+    match name {
         Some(name) => Ok(backends.find(name)?),
         None => backends.current().ok_or_else(|| {
             ApiError::new(ErrorCode::BackendUnavailable, "no backend is available")
@@ -164,7 +167,7 @@ fn chosen(app: &App, wanted: Option<&str>) -> ApiResult<Arc<dyn Backend>> {
 
 impl From<ImageError> for ApiError {
     fn from(error: ImageError) -> Self {
-        let answer = match &error {
+        let api_error = match &error {
             // The path is only logged.
             ImageError::Io { .. } => Self::internal("the image store failed", &error),
             // Has no error code of its own, only a status.
@@ -173,7 +176,7 @@ impl From<ImageError> for ApiError {
             }
             _ => Self::new(error.code(), error.to_string()),
         };
-        answer.maybe_hint(error.hint())
+        api_error.maybe_hint(error.hint())
     }
 }
 

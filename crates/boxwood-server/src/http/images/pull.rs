@@ -27,9 +27,9 @@ pub(crate) async fn pull(
     stopped: BoxFuture<'static, ()>,
 ) -> ApiResult {
     let (sender, progress) = mpsc::channel(QUEUED_EVENTS);
-    let sender = Progress::to(move |piece| {
+    let sender = Progress::to(move |update| {
         // Full: the client is slow. Closed: it has disconnected, and the pull is cancelled.
-        let _ = sender.try_send(piece);
+        let _ = sender.try_send(update);
     });
     let mut pulling = JoinSet::new();
     pulling.spawn(async move {

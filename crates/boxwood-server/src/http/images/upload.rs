@@ -58,12 +58,12 @@ async fn pump(
     idle: Duration,
 ) -> ApiResult<()> {
     let mut sent = 0;
-    while let Some(piece) = body::next_chunk(body, idle).await? {
-        sent += piece.len() as u64;
+    while let Some(chunk) = body::next_chunk(body, idle).await? {
+        sent += chunk.len() as u64;
         if sent > MAX_ARCHIVE_BYTES {
             return Err(too_large());
         }
-        if archive.write_all(&piece).await.is_err() {
+        if archive.write_all(&chunk).await.is_err() {
             // The backend has stopped reading and reports why.
             return Ok(());
         }

@@ -36,7 +36,7 @@ async fn streamable(
     let gateway = app.mcp.gateway()?;
     let target = target(&name)?;
     let is_long_lived = request.method() == Method::GET || listens(request.headers());
-    let (principal, request) = whole(&app, request).await?;
+    let (principal, request) = read_request(&app, request).await?;
     let answer = gateway.answer(target, principal, request).await;
     Ok(answer.map(|body| {
         let body = Body::new(body);
@@ -52,7 +52,7 @@ async fn streamable(
 async fn sse(State(app): State<Arc<App>>, Path(name): Path<String>, request: Request) -> ApiResult {
     let gateway = app.mcp.gateway()?;
     let target = target(&name)?;
-    let (principal, request) = whole(&app, request).await?;
+    let (principal, request) = read_request(&app, request).await?;
     let answer = gateway.sse_open(target, principal, request).await;
     Ok(answer.map(|body| until_stopped(&app, Body::new(body))))
 }
@@ -64,7 +64,7 @@ async fn message(
 ) -> ApiResult {
     let gateway = app.mcp.gateway()?;
     let target = target(&name)?;
-    let (principal, request) = whole(&app, request).await?;
+    let (principal, request) = read_request(&app, request).await?;
     let answer = gateway.sse_message(target, principal, request).await;
     Ok(answer.map(Body::new))
 }
@@ -86,7 +86,7 @@ fn listens(headers: &HeaderMap) -> bool {
 }
 
 /// The principal, and the request with its complete body.
-async fn whole(
+async fn read_request(
     app: &App,
     request: Request,
 ) -> ApiResult<(Option<String>, axum::http::Request<Bytes>)> {
@@ -113,11 +113,11 @@ mod tests {
         let budget = Budget::new(1000);
         let memory = RequestMemory::new(&budget);
         memory.take(100).expect("room");
-        let burden = BodyPermit::new(memory.clone());
+        let permit = BodyPermit::new(memory.clone());
         // As when the answer has begun.
         drop(memory);
         assert_eq!(budget.used(), 100);
-        drop(burden);
+        drop(permit);
         assert_eq!(budget.used(), 0);
     }
 

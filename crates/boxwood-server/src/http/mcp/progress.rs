@@ -48,8 +48,8 @@ pub(crate) async fn test(
 ) -> ApiResult {
     let hosting = app.mcp.hosting()?.clone();
     let (sender, events) = mpsc::channel(KEPT_LINES);
-    let trial = Trial::begin(async move { hosting.test(spec, sender).await }, events);
-    answer(trial, &headers, &app).await
+    let running_test = RunningTest::begin(async move { hosting.test(spec, sender).await }, events);
+    answer(running_test, &headers, &app).await
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/test", tag = "mcp", operation_id = "test_stored_mcp_server",
@@ -63,23 +63,23 @@ pub(crate) async fn test_stored(
 ) -> ApiResult {
     let hosting = hosting.clone();
     let (sender, events) = mpsc::channel(KEPT_LINES);
-    let trial = Trial::begin(
+    let running_test = RunningTest::begin(
         async move { hosting.test_stored(&name, sender).await },
         events,
     );
-    answer(trial, &headers, &app).await
+    answer(running_test, &headers, &app).await
 }
 
 /// Dropping the response ends the test and deletes its box.
-async fn answer(mut trial: Trial, headers: &HeaderMap, app: &App) -> ApiResult {
+async fn answer(mut running_test: RunningTest, headers: &HeaderMap, app: &App) -> ApiResult {
     if wants_result(headers) {
-        return Ok(json::ok(trial.result().await?));
+        return Ok(json::ok(running_test.result().await?));
     }
     // Invalid definitions are refused before the stream starts.
-    let first = trial.next().await?;
-    let rest = stream::unfold(trial, async |mut trial| {
-        let next = trial.next().await.ok().flatten()?;
-        Some((next, trial))
+    let first = running_test.next().await?;
+    let rest = stream::unfold(running_test, async |mut running_test| {
+        let next = running_test.next().await.ok().flatten()?;
+        Some((next, running_test))
     });
     Ok(lines(stream::iter(first).chain(rest), app))
 }
@@ -97,14 +97,14 @@ fn wants_result(headers: &HeaderMap) -> bool {
 
 /// A running test and its progress. Runs in its own task, because it holds a permit that others
 /// wait for and must not wait for a slow client. Dropping it ends the test.
-struct Trial {
+struct RunningTest {
     /// The task; empty once its result has been taken.
     testing: JoinSet<Result<McpTestResult, HostingError>>,
     events: mpsc::Receiver<McpProgress>,
     is_done: bool,
 }
 
-impl Trial {
+impl RunningTest {
     fn begin(
         test: impl Future<Output = Result<McpTestResult, HostingError>> + Send + 'static,
         events: mpsc::Receiver<McpProgress>,
@@ -183,7 +183,7 @@ mod tests {
     async fn a_test_continues_when_its_progress_is_not_read() {
         let (sender, events) = mpsc::channel(1);
         let (is_over, over) = tokio::sync::oneshot::channel();
-        let mut trial = Trial::begin(
+        let mut running_test = RunningTest::begin(
             async move {
                 for line in ["one", "two"] {
                     let line = line.to_owned();
@@ -196,18 +196,18 @@ mod tests {
             events,
         );
         over.await.expect("the test has ended");
-        let first = trial.next().await.expect("no failure");
+        let first = running_test.next().await.expect("no failure");
         assert!(matches!(first, Some(McpProgress::Output { line }) if line == "one"));
-        let last = trial.next().await.expect("no failure");
+        let last = running_test.next().await.expect("no failure");
         assert!(matches!(last, Some(McpProgress::Done { .. })), "{last:?}");
-        assert_eq!(trial.next().await.expect("no failure"), None);
+        assert_eq!(running_test.next().await.expect("no failure"), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_test_is_cancelled_when_its_response_is_dropped() {
         let (sender, events) = mpsc::channel::<McpProgress>(1);
         let (held, gone) = tokio::sync::oneshot::channel::<()>();
-        let trial = Trial::begin(
+        let running_test = RunningTest::begin(
             async move {
                 let _held = (sender, held);
                 std::future::pending().await
@@ -215,7 +215,7 @@ mod tests {
             events,
         );
         tokio::task::yield_now().await;
-        drop(trial);
+        drop(running_test);
         gone.await.expect_err("it was dropped");
     }
 

@@ -102,9 +102,9 @@ pub(crate) async fn replace(
         ))
         .hint("a server keeps its name: remove it, and add it under the new one"));
     }
-    let was_there = hosting.get(&name).is_ok();
+    let existed = hosting.get(&name).is_ok();
     let info = hosting.add(spec, true).await?;
-    Ok(if was_there {
+    Ok(if existed {
         json::ok(info)
     } else {
         json::created(info)
@@ -141,13 +141,13 @@ pub(crate) async fn stop(OfServer { name, hosting }: OfServer) -> ApiResult {
 }
 
 #[utoipa::path(post, path = "/v1/mcp/servers/{name}/restart", tag = "mcp", operation_id = "restart_mcp_server",
-    params(Anew),
+    params(RestartParams),
     responses((status = 200, description = "Restarting: see `progress`", body = McpServerInfo)))]
 pub(crate) async fn restart(
     OfServer { name, hosting }: OfServer,
-    Params(anew): Params<Anew>,
+    Params(params): Params<RestartParams>,
 ) -> ApiResult {
-    let info = if anew.reinstall {
+    let info = if params.reinstall {
         hosting.reinstall(&name).await?
     } else {
         hosting.restart(&name).await?
@@ -158,7 +158,7 @@ pub(crate) async fn restart(
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Anew {
+pub(crate) struct RestartParams {
     /// Reinstall its packages with the current versions.
     #[serde(default)]
     reinstall: bool,

@@ -125,9 +125,9 @@ pub(crate) fn install_package(
     store: &SkillStore,
     bytes: &[u8],
     name: Option<&str>,
-    place: &str,
+    path: &str,
 ) -> ApiResult<Skill> {
-    let directory = place.trim_end_matches('/').rsplit('/').next();
+    let directory = path.trim_end_matches('/').rsplit('/').next();
     let directory = directory.unwrap_or_default();
     let request = ZipRequest {
         filename: format!("{directory}.zip"),
@@ -137,16 +137,16 @@ pub(crate) fn install_package(
     let installed = store.install_unique(bytes, &request, Vec::new(), name);
     let mut installed = installed.map_err(|error| match error {
         SkillError::NoSkillBelow { .. } | SkillError::UploadEmpty => ApiError::validation(format!(
-            "No SKILL.md found in {place} or its subdirectories (max depth: 2)"
+            "No SKILL.md found in {path} or its subdirectories (max depth: 2)"
         )),
         SkillError::ChooseSourcePaths { candidates } => ApiError::validation(format!(
-            "Multiple skill directories found in {place}. Please choose a more specific path: {candidates}"
+            "Multiple skill directories found in {path}. Please choose a more specific path: {candidates}"
         )),
         other => refusal(&other),
     })?;
     installed
         .pop()
-        .ok_or_else(|| ApiError::validation(format!("No SKILL.md found in {place}")))
+        .ok_or_else(|| ApiError::validation(format!("No SKILL.md found in {path}")))
 }
 
 fn plan(found: &PlannedSkill) -> Planned {
@@ -191,9 +191,9 @@ mod tests {
         let params = read("source_path=a&name=x%20y&source_path=b%2Fc").expect("fine");
         assert_eq!(params.source_path, ["a", "b/c"]);
         assert_eq!(params.name.as_deref(), Some("x y"));
-        let refused = |query: &str, words: &str| {
+        let refused = |query: &str, expected: &str| {
             let message = read(query).expect_err("refused").detail().message;
-            assert!(message.contains(words), "{message}");
+            assert!(message.contains(expected), "{message}");
         };
         refused("filename=a&filename=b", "duplicate");
         refused("path=a", "unknown field `path`");

@@ -47,11 +47,11 @@ pub(crate) async fn list(
     InSkill(name): InSkill,
     Params(params): Params<ListParams>,
 ) -> ApiResult {
-    let most = params.max_entries.unwrap_or(DEFAULT_ENTRIES);
-    let most = params::limit("max_entries", most, MAX_ENTRIES)?;
+    let max_entries = params.max_entries.unwrap_or(DEFAULT_ENTRIES);
+    let max_entries = params::limit("max_entries", max_entries, MAX_ENTRIES)?;
     let path = params.path.unwrap_or_else(|| ".".to_owned());
     let found = in_store(&app, move |store| {
-        store.list_files(&name, &path, params.include_hidden, most)
+        store.list_files(&name, &path, params.include_hidden, max_entries)
     })
     .await?;
     Ok(json::ok(SkillFileList {
@@ -99,7 +99,7 @@ pub(crate) async fn write(
     headers: HeaderMap,
     request: Request,
 ) -> ApiResult {
-    let wanted = if_match(&headers)?;
+    let expected_tags = if_match(&headers)?;
     let _permit = app.skill_uploads.permit().await?;
     let limit = app.skills.limits().max_file_bytes;
     let content = receive(request, limit, app.body_timeout()).await?;
@@ -107,8 +107,8 @@ pub(crate) async fn write(
     let written = with_store(&app.skills, move |store| {
         // Holds the lock, so that checking and writing is atomic.
         let _write_lock = uploads.lock();
-        if let Some(wanted) = wanted {
-            check_tag(store, &name, &path, &wanted)?;
+        if let Some(expected_tags) = expected_tags {
+            check_tag(store, &name, &path, &expected_tags)?;
         }
         store
             .write(&name, &path, &content)
@@ -171,14 +171,19 @@ fn if_match(headers: &HeaderMap) -> ApiResult<Option<Vec<String>>> {
 }
 
 /// Fails unless the file exists with one of these tags; `*` stands for any.
-fn check_tag(store: &SkillStore, name: &str, path: &str, wanted: &[String]) -> ApiResult<()> {
+fn check_tag(
+    store: &SkillStore,
+    name: &str,
+    path: &str,
+    expected_tags: &[String],
+) -> ApiResult<()> {
     let found = match store.read_bytes(name, path) {
         Ok(file) => Some(tag_of(&file.content)),
         Err(SkillError::FileNotFound { .. }) => None,
         Err(error) => return Err(refusal(&error)),
     };
     if let Some(found) = &found
-        && wanted.iter().any(|tag| tag == "*" || tag == found)
+        && expected_tags.iter().any(|tag| tag == "*" || tag == found)
     {
         return Ok(());
     }

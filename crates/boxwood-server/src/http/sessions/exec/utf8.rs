@@ -47,25 +47,25 @@ mod tests {
     fn characters_can_be_split_anywhere() {
         let text = "a字\u{1F980}é\n";
         for size in 1..=text.len() {
-            let mut pieces = Utf8Decoder::default();
-            let mut got = String::new();
-            for piece in text.as_bytes().chunks(size) {
-                got.extend(pieces.push(piece));
+            let mut decoder = Utf8Decoder::default();
+            let mut decoded = String::new();
+            for chunk in text.as_bytes().chunks(size) {
+                decoded.extend(decoder.push(chunk));
             }
-            got.extend(pieces.finish());
-            assert_eq!(got, text, "cut every {size}");
+            decoded.extend(decoder.finish());
+            assert_eq!(decoded, text, "cut every {size}");
         }
     }
 
     #[test]
     fn invalid_bytes_are_replaced_immediately() {
-        let mut pieces = Utf8Decoder::default();
+        let mut decoder = Utf8Decoder::default();
         assert_eq!(
-            pieces.push(b"\xff\xfeok").as_deref(),
+            decoder.push(b"\xff\xfeok").as_deref(),
             Some("\u{fffd}\u{fffd}ok")
         );
-        assert_eq!(pieces.push(b"\xe5\xad"), None);
-        assert_eq!(pieces.finish().as_deref(), Some("\u{fffd}"));
-        assert_eq!(pieces.finish(), None);
+        assert_eq!(decoder.push(b"\xe5\xad"), None);
+        assert_eq!(decoder.finish().as_deref(), Some("\u{fffd}"));
+        assert_eq!(decoder.finish(), None);
     }
 }

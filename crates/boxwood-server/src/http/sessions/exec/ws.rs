@@ -60,8 +60,8 @@ pub(crate) struct ResumeOffsets {
 
 impl ResumeOffsets {
     pub(crate) fn read(&self) -> ApiResult<(Since, Since)> {
-        let read = |what, text: &Option<String>| match text {
-            Some(text) => params::offset(what, text),
+        let read = |name, text: &Option<String>| match text {
+            Some(text) => params::offset(name, text),
             None => Ok(Since::Now),
         };
         Ok((read("stdout", &self.stdout)?, read("stderr", &self.stderr)?))
@@ -98,8 +98,8 @@ async fn receive_start(
     session: InSession,
 ) -> ApiResult<Option<Started>> {
     let first = tokio::time::timeout(START_WITHIN, first_text(stream)).await;
-    let late = |_| ApiError::new(ErrorCode::Timeout, "no start frame within 30 s");
-    let Some(text) = first.map_err(late)? else {
+    let timed_out = |_| ApiError::new(ErrorCode::Timeout, "no start frame within 30 s");
+    let Some(text) = first.map_err(timed_out)? else {
         return Ok(None);
     };
     match json::parse(text.as_bytes())? {

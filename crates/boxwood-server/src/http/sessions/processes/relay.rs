@@ -54,9 +54,9 @@ pub(crate) async fn attach_named(
     headers: HeaderMap,
     upgrade: Upgrade,
 ) -> ApiResult {
-    let langbots = app.langbot.authorize_relay(&headers, &id, &process).await;
+    let langbot_access = app.langbot.authorize_relay(&headers, &id, &process).await;
     let handover = || Box::pin(app.handover().map(|()| CloseReason::HandingOver)) as RelayEnd;
-    let (attachable, frames, end) = match langbots {
+    let (attachable, frames, end) = match langbot_access {
         Some(Err(refusal)) => return Ok(langbot::relay_refusal(&refusal)),
         Some(Ok(access)) => {
             let stopped = app.stopped();
@@ -132,13 +132,19 @@ async fn relay(
     let relaying = async {
         let mut heartbeat = websocket::heartbeat(every);
         let mut early = VecDeque::new();
-        let turn = Box::pin(async {
+        let attaching = Box::pin(async {
             match frames {
                 Frames::Lines { .. } => attachable.attach().await,
                 Frames::Bytes(since) => attachable.attach_at(since).await,
             }
         });
-        let waiting = wait_for_turn(&mut sink, &mut stream, &mut heartbeat, &mut early, turn);
+        let waiting = wait_for_attachment(
+            &mut sink,
+            &mut stream,
+            &mut heartbeat,
+            &mut early,
+            attaching,
+        );
         let attachment = match waiting.await {
             Some(Ok(attachment)) => attachment,
             Some(Err(error)) => {
@@ -180,24 +186,24 @@ async fn relay(
 }
 
 /// `None` if the client disconnected first. Frames it sends meanwhile are kept, up to a limit.
-async fn wait_for_turn(
+async fn wait_for_attachment(
     sink: &mut SplitSink<WebSocket, Message>,
     stream: &mut SplitStream<WebSocket>,
     (pings, last_seen): &mut (Interval, LastSeen),
     early: &mut VecDeque<Message>,
-    mut turn: impl Future<Output = Result<Attachment, SessionError>> + Unpin,
+    mut attaching: impl Future<Output = Result<Attachment, SessionError>> + Unpin,
 ) -> Option<Result<Attachment, SessionError>> {
-    let mut kept = 0;
+    let mut early_bytes = 0;
     loop {
         tokio::select! {
             biased;
-            attachment = &mut turn => return Some(attachment),
-            message = stream.next(), if kept < EARLY_BYTES => {
+            attachment = &mut attaching => return Some(attachment),
+            message = stream.next(), if early_bytes < EARLY_BYTES => {
                 last_seen.touch();
                 let message = message?.ok()?;
                 match &message {
-                    Message::Text(text) => kept += text.len() + 1,
-                    Message::Binary(bytes) => kept += bytes.len() + 1,
+                    Message::Text(text) => early_bytes += text.len() + 1,
+                    Message::Binary(bytes) => early_bytes += bytes.len() + 1,
                     Message::Close(_) => return None,
                     Message::Ping(_) | Message::Pong(_) => continue,
                 }
@@ -207,7 +213,7 @@ async fn wait_for_turn(
                 sink.send(Message::Ping(bytes::Bytes::new())).await.ok()?;
             }
             // A client that is not read from cannot time out.
-            () = last_seen.timeout(), if kept < EARLY_BYTES => return None,
+            () = last_seen.timeout(), if early_bytes < EARLY_BYTES => return None,
         }
     }
 }
