@@ -100,15 +100,15 @@ fn stays_in_store(opened: &OpenedPath, root: &Path) -> bool {
             continue;
         };
         let rest = path.strip_prefix(outer).unwrap_or(Path::new(""));
-        let stays = real
+        let has_no_symlink = real
             .components()
             .chain(rest.components())
             .collect::<PathBuf>()
             == opened.real_path;
-        if !stays {
+        if !has_no_symlink {
             tracing::warn!(path = %path.display(), "refusing a path in the skill store that contains a symlink");
         }
-        return stays;
+        return has_no_symlink;
     }
     true
 }

@@ -27,10 +27,10 @@ use crate::http::{
 };
 
 /// Upper limit of one read.
-const MOST_READ: u64 = 16 * 1024 * 1024;
+const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Entries in one listing.
-const MOST_LISTED: usize = 10_000;
+const MAX_LISTED_ENTRIES: usize = 10_000;
 
 pub(crate) struct DaemonBoxes {
     pub(crate) sessions: Sessions,
@@ -60,12 +60,12 @@ impl DaemonBoxes {
     }
 }
 
-/// Reads at most `most` bytes of a file of a box, which may be changing it.
-pub(super) async fn read_part(mut file: File, from: u64, most: u64) -> ApiResult<Vec<u8>> {
+/// Reads at most `max_bytes` bytes of a file of a box, which may be changing it.
+pub(super) async fn read_part(mut file: File, offset: u64, max_bytes: u64) -> ApiResult<Vec<u8>> {
     let reading = tokio::task::spawn_blocking(move || {
         let mut content = Vec::new();
-        file.seek(SeekFrom::Start(from))?;
-        file.take(most).read_to_end(&mut content)?;
+        file.seek(SeekFrom::Start(offset))?;
+        file.take(max_bytes).read_to_end(&mut content)?;
         Ok(content)
     });
     let reading = async {
@@ -107,9 +107,9 @@ impl Boxes for DaemonBoxes {
 
     async fn backends(&self) -> Answer<Vec<BackendReport>> {
         let backends = self.sessions.backends();
-        let looking =
+        let probing =
             async { Ok::<_, ApiError>(backends.survey_for(self.backend.as_deref()).await) };
-        Ok(with_timeout(BACKEND_TIMEOUT, looking).await?)
+        Ok(with_timeout(BACKEND_TIMEOUT, probing).await?)
     }
 
     async fn sessions(&self) -> Answer<Vec<SessionInfo>> {
@@ -130,9 +130,15 @@ impl Boxes for DaemonBoxes {
         Ok(with_timeout(BACKEND_TIMEOUT, self.sessions.read_text(id, request)).await?)
     }
 
-    async fn read_bytes(&self, id: &SessionId, path: &str, from: u64, most: u64) -> Answer<Bytes> {
+    async fn read_bytes(
+        &self,
+        id: &SessionId,
+        path: &str,
+        offset: u64,
+        max_bytes: u64,
+    ) -> Answer<Bytes> {
         let (file, _) = self.session(id).open(path).await?;
-        let content = read_part(file, from, most.min(MOST_READ)).await?;
+        let content = read_part(file, offset, max_bytes.min(MAX_READ_BYTES)).await?;
         Ok(content.into())
     }
 
@@ -169,7 +175,7 @@ impl Boxes for DaemonBoxes {
     }
 
     async fn list(&self, id: &SessionId, path: &str) -> Answer<FileList> {
-        Ok(self.session(id).list(path, MOST_LISTED).await?)
+        Ok(self.session(id).list(path, MAX_LISTED_ENTRIES).await?)
     }
 
     async fn skills(&self) -> Answer<Vec<SkillInfo>> {

@@ -39,7 +39,7 @@ pub(crate) async fn follow(
         backend: backend
             .map(|detail| detail.session.backend_name)
             .unwrap_or_default(),
-        command: Box::new(Followed {
+        command: Box::new(FollowedExec {
             exec,
             // The session enforces the timeout; this covers a backend that hangs.
             until: Instant::now() + timeout + BACKEND_TIMEOUT,
@@ -52,14 +52,14 @@ pub(crate) async fn follow(
 }
 
 /// Dropping it kills the command and its child processes.
-struct Followed {
+struct FollowedExec {
     exec: StreamedExec,
     until: Instant,
     session_id: SessionId,
 }
 
 #[async_trait]
-impl Command for Followed {
+impl Command for FollowedExec {
     async fn next(&mut self) -> Answer<Running> {
         match timeout_at(self.until, self.exec.next()).await {
             Ok(Some(ExecEvent::Stdout(bytes))) => Ok(Running::Stdout(bytes)),

@@ -42,12 +42,12 @@ pub(crate) async fn register(
     };
     let archive = Box::pin(packing.run()).await?;
     let uploads = Arc::clone(uploads);
-    let place = path.to_owned();
+    let source_path = path.to_owned();
     with_store(store, move |store| {
         // Holds the lock, so that checking names and installing is atomic.
         let _write_lock = uploads.lock();
         let name = Some(request.name.trim().to_owned()).filter(|name| !name.is_empty());
-        let skill = install_package(store, &archive, name.as_deref(), &place)?;
+        let skill = install_package(store, &archive, name.as_deref(), &source_path)?;
         describe(store, skill, request).map(skill_detail)
     })
     .await
@@ -117,7 +117,7 @@ impl Packing<'_> {
         Ok(archive.into_inner())
     }
 
-    fn place(&self, inner: &str) -> String {
+    fn path_in_box(&self, inner: &str) -> String {
         match inner {
             "" => self.path.to_owned(),
             inner => format!("{}/{inner}", self.path.trim_end_matches('/')),
@@ -125,12 +125,12 @@ impl Packing<'_> {
     }
 
     async fn list(&mut self, directory: &str) -> ApiResult<Vec<FileEntry>> {
-        let left = self.limits.max_entries.saturating_sub(self.entries);
+        let remaining = self.limits.max_entries.saturating_sub(self.entries);
         let found = self
             .session
-            .list(&self.place(directory), left.max(1))
+            .list(&self.path_in_box(directory), remaining.max(1))
             .await?;
-        if found.truncated || found.entries.len() > left {
+        if found.truncated || found.entries.len() > remaining {
             return Err(too_large(&format!(
                 "the directory has more than {} entries",
                 self.limits.max_entries
@@ -141,16 +141,16 @@ impl Packing<'_> {
     }
 
     async fn file(&mut self, inner: &str, entry: &FileEntry) -> ApiResult<()> {
-        let (file, _) = self.session.open(&self.place(inner)).await?;
-        let room = self
+        let (file, _) = self.session.open(&self.path_in_box(inner)).await?;
+        let available = self
             .limits
             .max_zip_bytes
             .min(self.limits.max_unpacked_bytes);
-        let room = room.saturating_sub(self.bytes + OVERHEAD);
-        let most = room.min(self.limits.max_file_bytes);
+        let available = available.saturating_sub(self.bytes + OVERHEAD);
+        let max_bytes = available.min(self.limits.max_file_bytes);
         // Do not trust the announced size: the box may be writing to the file.
-        let content = read_part(file, 0, most + 1).await?;
-        if content.len() as u64 > most {
+        let content = read_part(file, 0, max_bytes + 1).await?;
+        if content.len() as u64 > max_bytes {
             return Err(too_large(&format!(
                 "with `{inner}` the skill is larger than the store allows"
             )));

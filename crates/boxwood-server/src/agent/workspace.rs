@@ -23,8 +23,8 @@ pub(super) fn prepare(settings: &AgentSettings, rules: &PolicyRules) -> Result<(
     if rules.allowed_roots.is_empty() {
         return Err(AgentError::NoRoots);
     }
-    let given = path.to_string_lossy();
-    check_place(FIELD, &given, &missing, Origin::Client, rules).map_err(AgentError::Denied)?;
+    let path_text = path.to_string_lossy();
+    check_place(FIELD, &path_text, &missing, Origin::Client, rules).map_err(AgentError::Denied)?;
     create_directory(&missing).map_err(|source| AgentError::Make {
         path: path.clone(),
         source,
@@ -57,23 +57,23 @@ mod tests {
     fn a_workspace_is_created_only_below_an_allowed_root() {
         let home = tempfile::tempdir().expect("a directory");
         let home = home.path().canonicalize().expect("real");
-        let wanted = home.join("box/default");
+        let workspace = home.join("box/default");
         assert_eq!(
-            refusal(&wanted, &[]),
+            refusal(&workspace, &[]),
             "box.local.default_workspace cannot be created because no allowed_mount_roots are configured"
         );
         let other = home.join("other");
         assert_eq!(
-            refusal(&wanted, &[&other]),
+            refusal(&workspace, &[&other]),
             format!(
                 "box.local.default_workspace is outside allowed_mount_roots: {}",
                 other.display()
             )
         );
-        assert!(!wanted.exists());
-        attempt(&wanted, &[&other, &home.join("box")]).expect("made");
-        assert!(wanted.is_dir());
-        attempt(&wanted, &[]).expect("there already");
+        assert!(!workspace.exists());
+        attempt(&workspace, &[&other, &home.join("box")]).expect("made");
+        assert!(workspace.is_dir());
+        attempt(&workspace, &[]).expect("there already");
     }
 
     #[test]
@@ -81,8 +81,8 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let file = home.path().join("file");
         std::fs::write(&file, "").expect("written");
-        let words = "box.local.default_workspace must point to a directory on the host";
-        assert_eq!(refusal(&file, &[home.path()]), words);
+        let expected = "box.local.default_workspace must point to a directory on the host";
+        assert_eq!(refusal(&file, &[home.path()]), expected);
     }
 
     #[test]
@@ -99,8 +99,8 @@ mod tests {
             ..PolicyRules::default()
         };
         let denied = prepare(&settings, &super::super::rules(&settings, &own));
-        let words = denied.expect_err("refused").to_string();
-        assert!(words.contains("blocked for security"), "{words}");
+        let message = denied.expect_err("refused").to_string();
+        assert!(message.contains("blocked for security"), "{message}");
         assert!(!home.join("state").exists());
     }
 }

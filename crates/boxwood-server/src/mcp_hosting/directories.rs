@@ -12,7 +12,7 @@ use crate::facts::opened_path;
 use crate::http::{ApiError, ApiResult};
 
 /// Subdirectory of hosting that a box may see. Definitions and secrets are in others.
-const SHOWN: &str = "cache";
+const VISIBLE_DIRECTORY: &str = "cache";
 
 /// Runs off the async threads, because the state directory may be on a slow disk.
 pub(super) async fn open_all(
@@ -35,7 +35,7 @@ pub(super) async fn open_all(
 }
 
 fn open_one(home: &Path, mount: HostingMount) -> ApiResult<OwnDirectory> {
-    let source = open_shown(home, &mount.host_path).map_err(|error| {
+    let source = open_visible(home, &mount.host_path).map_err(|error| {
         ApiError::internal("failed to open a directory of an MCP server", &error)
     })?;
     Ok(OwnDirectory {
@@ -50,10 +50,10 @@ fn open_one(home: &Path, mount: HostingMount) -> ApiResult<OwnDirectory> {
 }
 
 /// Follows no links: a box with write access may have created links to another server's files.
-fn open_shown(home: &Path, path: &Path) -> io::Result<OpenedPath> {
+fn open_visible(home: &Path, path: &Path) -> io::Result<OpenedPath> {
     let inner = path.strip_prefix(home).ok();
     let inner = inner
-        .filter(|inner| is_shown(inner))
+        .filter(|inner| is_visible(inner))
         .ok_or_else(|| io::Error::other("boxes must not see this directory"))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -63,9 +63,9 @@ fn open_shown(home: &Path, path: &Path) -> io::Result<OpenedPath> {
 }
 
 /// Whether a box may see a directory, given relative to hosting's.
-fn is_shown(inner: &Path) -> bool {
+fn is_visible(inner: &Path) -> bool {
     let mut names = inner.components();
-    names.next() == Some(Component::Normal(SHOWN.as_ref()))
+    names.next() == Some(Component::Normal(VISIBLE_DIRECTORY.as_ref()))
         && names.clone().next().is_some()
         && names.all(|name| matches!(name, Component::Normal(_)))
 }

@@ -7,8 +7,8 @@ use crate::http::{BACKEND_TIMEOUT, with_timeout};
 /// Removes them. Without hosting they are unsupervised, and no client can remove them.
 pub(super) async fn remove_all(sessions: Sessions) {
     let sessions = sessions.with_access(Access::Hosting);
-    for left in sessions.list() {
-        let session = left.session_id;
+    for leftover in sessions.list() {
+        let session = leftover.session_id;
         let deleting = sessions.delete(&session, "hosting of MCP servers is disabled");
         match with_timeout(BACKEND_TIMEOUT, deleting).await {
             Ok(()) => {
@@ -24,8 +24,8 @@ pub(super) async fn remove_all(sessions: Sessions) {
 
 /// Logs them. They are adopted once the state directory is writable again.
 pub(super) fn warn(sessions: &Sessions) {
-    for left in sessions.with_access(Access::Hosting).list() {
-        let session = left.session_id;
+    for leftover in sessions.with_access(Access::Hosting).list() {
+        let session = leftover.session_id;
         tracing::warn!(%session, "this hosted server is unsupervised until hosting works again; remove it with `BOXWOOD_OPERATOR=1 boxwood rm`");
     }
 }

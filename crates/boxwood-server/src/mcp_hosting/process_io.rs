@@ -15,10 +15,10 @@ use futures_util::future::BoxFuture;
 
 use crate::http::{ApiError, ApiResult};
 
-const PIECE_BYTES: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// How far back the start of a line is searched. The daemon keeps this much delivered output.
-const LOOK_BACK_BYTES: u64 = 1024 * 1024;
+const MAX_LOOK_BACK_BYTES: u64 = 1024 * 1024;
 
 /// How long to wait for another reader to detach.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Attached {
     attachment: Attachment,
     /// The start of a line that an earlier reader did not receive completely.
-    begun: Mutex<Option<Bytes>>,
+    partial_line: Mutex<Option<Bytes>>,
 }
 
 /// Continues where the last reader stopped. A reader that was killed in the middle of a line lost its start, so
@@ -36,50 +36,50 @@ pub(super) async fn attach(
     session: &SessionId,
     process: &ProcessId,
 ) -> ApiResult<Attached> {
-    let waiting = sessions.check_attachable(session, process)?;
-    let attachment = attach_at(waiting, Since::Now, session, process).await?;
+    let attachable = sessions.check_attachable(session, process)?;
+    let attachment = attach_at(attachable, Since::Now, session, process).await?;
     let now = attachment.stdout_offset();
-    let at = |since| sessions.check_attachable_at(session, process, since);
-    let oldest = match at(Since::Offset(0)) {
+    let attachable_at = |since| sessions.check_attachable_at(session, process, since);
+    let oldest = match attachable_at(Since::Offset(0)) {
         Err(SessionError::ReplayGone { oldest, .. }) => oldest,
         Ok(_) | Err(_) => 0,
     };
-    let from = oldest.max(now.saturating_sub(LOOK_BACK_BYTES));
+    let from = oldest.max(now.saturating_sub(MAX_LOOK_BACK_BYTES));
     if from >= now {
         return Ok(Attached::new(attachment, None));
     }
     // Without a reader, the kept output does not change until the next attach.
     drop(attachment);
     let attachment = attach_at(
-        at(Since::Offset(from))?,
+        attachable_at(Since::Offset(from))?,
         Since::Offset(from),
         session,
         process,
     )
     .await?;
     let mut before = Vec::new();
-    let mut place = from;
-    while place < now {
-        let most = usize::try_from(now - place).unwrap_or(PIECE_BYTES);
-        let Some((_, bytes)) = attachment.next_bytes(most.min(PIECE_BYTES)).await else {
+    let mut offset = from;
+    while offset < now {
+        let remaining = usize::try_from(now - offset).unwrap_or(CHUNK_BYTES);
+        let Some((_, bytes)) = attachment.next_bytes(remaining.min(CHUNK_BYTES)).await else {
             break;
         };
-        place += bytes.len() as u64;
+        offset += bytes.len() as u64;
         before.extend_from_slice(&bytes);
     }
-    let begun = begun_line(&before, from == 0);
-    Ok(Attached::new(attachment, begun))
+    let partial_line = unfinished_line(&before, from == 0);
+    Ok(Attached::new(attachment, partial_line))
 }
 
 /// The unfinished last line of `before`. Without any line end, it is only usable if `before` is the whole output.
-fn begun_line(before: &[u8], is_whole: bool) -> Option<Bytes> {
+fn unfinished_line(before: &[u8], is_whole: bool) -> Option<Bytes> {
     let start = match before.iter().rposition(|byte| *byte == b'\n') {
         Some(end) => end + 1,
         None if is_whole => 0,
         None => return None,
     };
-    let begun = &before[start..];
-    (!begun.is_empty()).then(|| Bytes::copy_from_slice(begun))
+    let partial_line = &before[start..];
+    (!partial_line.is_empty()).then(|| Bytes::copy_from_slice(partial_line))
 }
 
 async fn attach_at(
@@ -99,23 +99,23 @@ async fn attach_at(
 }
 
 impl Attached {
-    fn new(attachment: Attachment, begun: Option<Bytes>) -> Self {
+    fn new(attachment: Attachment, partial_line: Option<Bytes>) -> Self {
         Self {
             attachment,
-            begun: Mutex::new(begun),
+            partial_line: Mutex::new(partial_line),
         }
     }
 }
 
 impl ProcessIo for Attached {
     fn next(&self) -> BoxFuture<'_, Option<Bytes>> {
-        let begun = self.begun.lock();
-        let begun = begun.unwrap_or_else(PoisonError::into_inner).take();
-        if begun.is_some() {
-            return std::future::ready(begun).boxed();
+        let partial_line = self.partial_line.lock();
+        let partial_line = partial_line.unwrap_or_else(PoisonError::into_inner).take();
+        if partial_line.is_some() {
+            return std::future::ready(partial_line).boxed();
         }
         async {
-            let (_, bytes) = self.attachment.next_bytes(PIECE_BYTES).await?;
+            let (_, bytes) = self.attachment.next_bytes(CHUNK_BYTES).await?;
             Some(bytes)
         }
         .boxed()
@@ -151,8 +151,8 @@ mod tests {
     #[test]
     fn a_partial_line_is_delivered_from_its_beginning() {
         let check = |before: &[u8], is_whole: bool, expected: Option<&[u8]>| {
-            let begun = begun_line(before, is_whole);
-            assert_eq!(begun.as_deref(), expected, "{before:?}");
+            let partial_line = unfinished_line(before, is_whole);
+            assert_eq!(partial_line.as_deref(), expected, "{before:?}");
         };
         check(b"{}\n{\"a\"", true, Some(b"{\"a\""));
         check(b"{}\n{}\n", true, None);

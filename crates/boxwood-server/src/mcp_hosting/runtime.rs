@@ -96,8 +96,8 @@ impl DaemonRuntime {
         let Ok(Admission { spec, .. }) = admitted else {
             return BoxAvailability::Ready;
         };
-        let looking = self.sessions.backends().probe_for_box(&spec);
-        match tokio::time::timeout(AVAILABILITY_TIMEOUT, looking).await {
+        let probing = self.sessions.backends().probe_for_box(&spec);
+        match tokio::time::timeout(AVAILABILITY_TIMEOUT, probing).await {
             Ok(Err(error)) if error.code() == ErrorCode::BackendUnavailable => {
                 BoxAvailability::Unavailable {
                     message: error.to_string(),
@@ -171,8 +171,8 @@ impl Runtime for DaemonRuntime {
             for notice in &notices {
                 tracing::info!(session = %admission.spec.session(), notice, "the box of a server differs from its settings");
             }
-            let making = self.sessions.get_or_create(admission.spec);
-            let session = with_timeout(self.start_timeout, making).await?;
+            let creating = self.sessions.get_or_create(admission.spec);
+            let session = with_timeout(self.start_timeout, creating).await?;
             Ok(CreatedBox { session, notices })
         })
     }

@@ -9,7 +9,7 @@ use boxwood_session::Sessions;
 use tokio::sync::watch;
 
 /// Changes within this time are handled together.
-const TOGETHER: Duration = Duration::from_millis(100);
+const BATCH_DELAY: Duration = Duration::from_millis(100);
 
 /// Runs until the daemon stops.
 pub(super) async fn publish(
@@ -27,7 +27,7 @@ pub(super) async fn publish(
                 sessions.announce(&session, kind);
             }
         }
-        tokio::time::sleep(TOGETHER).await;
+        tokio::time::sleep(BATCH_DELAY).await;
         tokio::select! {
             changed = changes.changed() => {
                 if changed.is_err() {

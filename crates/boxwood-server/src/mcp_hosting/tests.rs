@@ -44,8 +44,8 @@ impl Case {
     }
 
     async fn with_cat(&self) {
-        let asked = self.runtime.create(asked("mcp-a"), Vec::new()).await;
-        asked.expect("a box");
+        let created = self.runtime.create(spec_request("mcp-a"), Vec::new()).await;
+        created.expect("a box");
         let cat = self.runtime.start(&id("mcp-a"), process("cat")).await;
         cat.expect("a process");
     }
@@ -84,7 +84,7 @@ fn main() -> ProcessId {
     ProcessId::new("main").expect("an id")
 }
 
-fn asked(name: &str) -> SpecRequest {
+fn spec_request(name: &str) -> SpecRequest {
     SpecRequest {
         session_id: Some(id(name)),
         persistent: Some(true),
@@ -144,8 +144,8 @@ async fn a_returning_reader_loses_no_line() {
     let wire = case.attach().await;
     read(&*wire, "five\n").await;
     wire.close_input();
-    let gone = tokio::time::timeout(Duration::from_secs(10), wire.exited()).await;
-    assert_eq!(gone.expect("an end").exit_code, Some(0));
+    let exit = tokio::time::timeout(Duration::from_secs(10), wire.exited()).await;
+    assert_eq!(exit.expect("an end").exit_code, Some(0));
     assert!(wire.next().await.is_none());
 }
 
@@ -154,12 +154,12 @@ async fn a_partial_line_longer_than_the_buffer_is_dropped() {
     let case = Case::new();
     case.with_cat().await;
     let wire = case.attach().await;
-    let piece = "x".repeat(256 * 1024);
+    let chunk = "x".repeat(256 * 1024);
     let mut got = 0;
     for _ in 0..6 {
-        let sending = wire.send(piece.clone().into());
+        let sending = wire.send(chunk.clone().into());
         let (sent, ()) = tokio::join!(sending, async {
-            let until = got + piece.len();
+            let until = got + chunk.len();
             while got < until {
                 got += next(&*wire).await.len();
             }
@@ -207,17 +207,17 @@ async fn a_command_runs_only_in_an_existing_box() {
     let command = |name: &str| SpecRequest {
         cmd: "echo $WORD; echo no >&2; exit 3".to_owned(),
         env: [("WORD".to_owned(), "yes".to_owned())].into(),
-        ..asked(name)
+        ..spec_request(name)
     };
     let refused = case.runtime.exec(command("mcp-a")).await;
     let code = refused.err().expect("refused").code;
     assert_eq!(code, ErrorCode::SessionNotFound);
     assert!(case.sessions.list().is_empty());
     case.with_cat().await;
-    let mut begun = case.runtime.exec(command("mcp-a")).await.expect("begun");
+    let mut started = case.runtime.exec(command("mcp-a")).await.expect("begun");
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let exit = loop {
-        match begun.command.next().await.expect("news") {
+        match started.command.next().await.expect("news") {
             Running::Stdout(bytes) => out.extend_from_slice(&bytes),
             Running::Stderr(bytes) => err.extend_from_slice(&bytes),
             Running::Exited(exit) => break exit,
@@ -241,41 +241,47 @@ async fn only_hosting_directories_can_be_mounted() {
     };
     let refused = case
         .runtime
-        .create(asked("mcp-a"), vec![mount("secrets/a")]);
+        .create(spec_request("mcp-a"), vec![mount("secrets/a")]);
     assert!(refused.await.is_err());
-    let made = case.runtime.create(asked("mcp-a"), vec![mount("cache/k")]);
+    let made = case
+        .runtime
+        .create(spec_request("mcp-a"), vec![mount("cache/k")]);
     let info = made.await.expect("a box").session;
     assert_eq!(info.extra_mounts.len(), 1);
     assert_eq!(info.extra_mounts[0].mode, MountMode::Ro);
     // A client cannot mount the same directory by its path.
-    let stolen = SpecRequest {
+    let client_mount = SpecRequest {
         host_path: Some(home.join("cache/k").display().to_string()),
-        ..asked("mcp-b")
+        ..spec_request("mcp-b")
     };
-    let error = case.runtime.create(stolen, Vec::new()).await;
-    let words = error.expect_err("refused").message;
-    assert!(words.contains("blocked for security"), "{words}");
+    let error = case.runtime.create(client_mount, Vec::new()).await;
+    let message = error.expect_err("refused").message;
+    assert!(message.contains("blocked for security"), "{message}");
 }
 
 #[tokio::test]
 async fn policy_checks_a_directory_before_it_is_read() {
     let case = Case::new();
     let root = case.open_to_clients();
-    let wish = |path: &Path| SpecRequest {
+    let with_mount = |path: &Path| SpecRequest {
         host_path: Some(path.display().to_string()),
         host_path_mode: Some(MountMode::Ro),
-        ..asked("mcp-a")
+        ..spec_request("mcp-a")
     };
     let project = root.join("project");
-    let judged = case.runtime.judge(wish(&project)).await.expect("allowed");
+    let judged = case
+        .runtime
+        .judge(with_mount(&project))
+        .await
+        .expect("allowed");
     assert!(judged, "it would be mounted");
     for refused in [Path::new("/usr"), Path::new("/etc"), &root.join("missing")] {
         assert!(
-            case.runtime.judge(wish(refused)).await.is_err(),
+            case.runtime.judge(with_mount(refused)).await.is_err(),
             "{refused:?}"
         );
     }
-    let without = case.runtime.judge(asked("mcp-a")).await;
+    let without = case.runtime.judge(spec_request("mcp-a")).await;
     assert!(!without.expect("allowed"), "there is no directory");
     assert!(case.sessions.list().is_empty(), "nothing was made");
 }
@@ -347,7 +353,7 @@ async fn the_backend_is_part_of_the_box_kind() {
         );
         let request = SpecRequest {
             backend: settings.backend,
-            ..asked("mcp-a")
+            ..spec_request("mcp-a")
         };
         let kind = runtime.resolve(request).await.expect("resolved");
         assert_eq!(kind.backend, expected);
@@ -359,7 +365,7 @@ async fn a_daemon_without_hosting_removes_only_hosted_servers() {
     let case = Case::new();
     case.with_cat().await;
     let facts = Facts::default();
-    let request = asked("mine");
+    let request = spec_request("mine");
     let rules = PolicyRules::default();
     let mine = boxwood_policy::admit(&request, Origin::Client, &facts, &rules);
     let mine = case.sessions.get_or_create(mine.expect("admitted").spec);

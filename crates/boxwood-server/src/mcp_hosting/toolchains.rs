@@ -46,8 +46,8 @@ pub fn toolchains() -> Vec<ToolchainFinding> {
 
 fn find_in(directories: &[&Path]) -> Vec<ToolchainFinding> {
     let found = |name: &str| -> Option<PathBuf> {
-        let places = directories.iter().map(|directory| directory.join(name));
-        places.into_iter().find(|path| is_program(path))
+        let candidates = directories.iter().map(|directory| directory.join(name));
+        candidates.into_iter().find(|path| is_program(path))
     };
     TOOLS
         .iter()
