@@ -22,8 +22,8 @@ impl BoxConfig {
         let keys = match variables.section.as_deref().map(read) {
             None => Map::new(),
             Some(Ok(keys)) => keys,
-            Some(Err(place)) => {
-                tracing::warn!("LANGBOT_BOX_CONFIG is not a JSON object ({place}); ignoring it");
+            Some(Err(position)) => {
+                tracing::warn!("LANGBOT_BOX_CONFIG is not a JSON object ({position}); ignoring it");
                 Map::new()
             }
         };
@@ -58,11 +58,11 @@ impl BoxConfig {
     /// in `root`.
     pub(crate) fn skills_root(&self, root: &Path) -> Option<PathBuf> {
         let local = self.section("local")?;
-        let given = |key: &str| {
+        let path_of = |key: &str| {
             let text = local.get(key)?.as_str()?.trim();
             (!text.is_empty()).then(|| self.expand_home(text))
         };
-        let (host_root, skills_root) = (given("host_root"), given("skills_root"));
+        let (host_root, skills_root) = (path_of("host_root"), path_of("skills_root"));
         if host_root.is_none() && skills_root.is_none() {
             return None;
         }
@@ -136,8 +136,8 @@ mod tests {
                 ..Environment::default()
             })
         };
-        let said = read(r#"{"local": {"host_root": "~/box"}, "e2b": {"api_key": "s3cret"}}"#);
-        let found = said.skills_root(Path::new("/srv"));
+        let config = read(r#"{"local": {"host_root": "~/box"}, "e2b": {"api_key": "s3cret"}}"#);
+        let found = config.skills_root(Path::new("/srv"));
         assert_eq!(found.as_deref(), Some(Path::new("/home/bot/box/skills")));
         for broken in ["{", "[]", "7", "{\"local\""] {
             assert_eq!(read(broken).skills_root(Path::new("/srv")), None);
@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn invalid_text_is_not_shown() {
         for text in ["\"sk-secret\"", "[\"sk-secret\"]", "{\"k\": sk-secret"] {
-            let place = read(text).expect_err("no section");
-            assert!(place.starts_with("line 1 column "), "{place}");
-            assert!(!place.contains("secret"), "{place}");
+            let position = read(text).expect_err("no section");
+            assert!(position.starts_with("line 1 column "), "{position}");
+            assert!(!position.contains("secret"), "{position}");
         }
     }
 

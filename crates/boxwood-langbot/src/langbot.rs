@@ -251,11 +251,11 @@ impl LangBot {
         if !self.settings.may_choose_backend {
             return String::new();
         }
-        let wanted = self.config().backend().to_owned();
+        let configured = self.config().backend().to_owned();
         let mut selected = lock(&self.selected_backend);
-        if *selected != wanted && self.sessions.ids().is_empty() {
-            tracing::info!(backend = wanted, "LangBot selects its backend");
-            *selected = wanted;
+        if *selected != configured && self.sessions.ids().is_empty() {
+            tracing::info!(backend = configured, "LangBot selects its backend");
+            *selected = configured;
         }
         selected.clone()
     }
@@ -284,11 +284,17 @@ async fn move_skills(
     if root == store.root() {
         return Ok(());
     }
-    let wanted = root.clone();
+    let path = root.clone();
     let failure = "the skill directory could not be resolved";
-    let real = blocking(failure, move || Ok(real_path(&wanted))).await?;
-    let given = root.display().to_string();
-    check_place("skills_root", &given, &real, Origin::LangBotPlatform, rules)?;
+    let real = blocking(failure, move || Ok(real_path(&path))).await?;
+    let path_text = root.display().to_string();
+    check_place(
+        "skills_root",
+        &path_text,
+        &real,
+        Origin::LangBotPlatform,
+        rules,
+    )?;
     tracing::info!(root = %root.display(), "using LangBot's skill directory");
     store.set_root(root);
     Ok(())

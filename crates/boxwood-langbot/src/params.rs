@@ -40,13 +40,15 @@ pub(crate) fn session_id(data: &Map<String, Value>) -> Result<SessionId, ActionE
     known_session(text(data, "session_id")?)
 }
 
-pub(crate) fn known_session(given: &str) -> Result<SessionId, ActionError> {
+pub(crate) fn known_session(requested_id: &str) -> Result<SessionId, ActionError> {
     // Ids are trimmed when a session is created, so an untrimmed id matches no session.
-    let exact = SessionId::new(given).ok().filter(|id| id.as_str() == given);
+    let exact = SessionId::new(requested_id)
+        .ok()
+        .filter(|id| id.as_str() == requested_id);
     exact.ok_or_else(|| {
         ActionError::new(
             "BoxSessionNotFoundError",
-            format!("session {given} not found"),
+            format!("session {requested_id} not found"),
         )
     })
 }
@@ -59,14 +61,14 @@ pub(crate) fn process_id(
 ) -> Result<ProcessId, ActionError> {
     // A missing session is reported before a missing process.
     sessions.detail(session)?;
-    let given = text_or(data, "process_id", "default")?;
-    ProcessId::new(given)
+    let requested_id = text_or(data, "process_id", "default")?;
+    ProcessId::new(requested_id)
         .ok()
-        .filter(|id| id.as_str() == given)
+        .filter(|id| id.as_str() == requested_id)
         .ok_or_else(|| {
             ActionError::new(
                 "BoxManagedProcessNotFoundError",
-                format!("session {session} has no managed process with process_id={given}"),
+                format!("session {session} has no managed process with process_id={requested_id}"),
             )
         })
 }

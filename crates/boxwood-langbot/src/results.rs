@@ -28,17 +28,17 @@ pub(crate) fn session(info: &SessionInfo) -> Value {
 }
 
 pub(crate) fn detail(detail: &SessionDetail) -> Value {
-    let mut answer = session(&detail.session);
+    let mut response = session(&detail.session);
     if !detail.managed_processes.is_empty() {
         let processes = detail.managed_processes.iter();
-        answer["managed_processes"] = processes
+        response["managed_processes"] = processes
             .map(|(id, info)| (id.as_str().to_owned(), process(info)))
             .collect();
     }
     if let Some(info) = &detail.managed_process {
-        answer["managed_process"] = process(info);
+        response["managed_process"] = process(info);
     }
-    answer
+    response
 }
 
 pub(crate) fn process(info: &ProcessInfo) -> Value {
@@ -81,9 +81,11 @@ fn output(text: &str, capture: StreamCapture) -> String {
     if capture.dropped_bytes == 0 {
         return text.to_owned();
     }
-    let kept = capture.total_bytes - capture.dropped_bytes;
-    let dropped = capture.dropped_bytes;
-    format!("{text}\n... [raw output clipped at {kept} bytes, {dropped} bytes discarded]")
+    let kept_bytes = capture.total_bytes - capture.dropped_bytes;
+    let dropped_bytes = capture.dropped_bytes;
+    format!(
+        "{text}\n... [raw output clipped at {kept_bytes} bytes, {dropped_bytes} bytes discarded]"
+    )
 }
 
 /// The format of pydantic: UTC, microseconds, `Z`.

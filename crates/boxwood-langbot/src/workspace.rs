@@ -20,23 +20,23 @@ use crate::error::blocking;
 const FIELD: &str = "host_path";
 
 pub(crate) async fn prepare(request: &SpecRequest, rules: &PolicyRules) -> Result<(), ActionError> {
-    let Some(given) = request.host_path.as_deref().map(str::trim) else {
+    let Some(path_text) = request.host_path.as_deref().map(str::trim) else {
         return Ok(());
     };
     if request.host_path_mode.unwrap_or_default() != MountMode::Rw {
         return Ok(());
     }
-    let path = PathBuf::from(given);
-    let (given, rules) = (given.to_owned(), rules.clone());
+    let path = PathBuf::from(path_text);
+    let (path_text, rules) = (path_text.to_owned(), rules.clone());
     // The path may be on a slow or dead mount, so leave the event loop.
     blocking("failed to create the workspace", move || {
         let Some(missing) = missing_directory(&path) else {
             return Ok(());
         };
-        check_place(FIELD, &given, &missing, Origin::LangBotPlatform, &rules)?;
+        check_place(FIELD, &path_text, &missing, Origin::LangBotPlatform, &rules)?;
         create_directory(&missing).map_err(|error| {
             ActionError::validation(format!(
-                "{FIELD} {given} does not exist and could not be created: {error}"
+                "{FIELD} {path_text} does not exist and could not be created: {error}"
             ))
         })
     })
@@ -65,25 +65,25 @@ pub fn missing_directory(path: &Path) -> Option<PathBuf> {
 /// directory created elsewhere.
 pub fn create_directory(directory: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut at = open("/", flags, Mode::empty())?;
+    let mut parent = open("/", flags, Mode::empty())?;
     for part in directory.components() {
         let Component::Normal(name) = part else {
             continue;
         };
-        let enter = || openat(&at, name, flags, Mode::empty());
+        let enter = || openat(&parent, name, flags, Mode::empty());
         let entered = match enter() {
-            Err(Errno::NOENT) => match mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
+            Err(Errno::NOENT) => match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
                 Ok(()) => {
-                    let made = enter()?;
-                    chown_to_parent(&at, &made)?;
-                    made
+                    let created = enter()?;
+                    chown_to_parent(&parent, &created)?;
+                    created
                 }
                 Err(Errno::EXIST) => enter()?,
                 Err(error) => return Err(error.into()),
             },
             entered => entered?,
         };
-        at = entered;
+        parent = entered;
     }
     Ok(())
 }
@@ -91,21 +91,21 @@ pub fn create_directory(directory: &Path) -> io::Result<()> {
 /// Gives a created directory to the owner of its parent, which is LangBot's user. Uses the descriptor,
 /// and only if the directory is empty and owned by the daemon, so that a directory swapped in meanwhile
 /// keeps its owner.
-fn chown_to_parent(parent: &OwnedFd, made: &OwnedFd) -> io::Result<()> {
-    let (owner, now) = (fstat(parent)?, fstat(made)?);
+fn chown_to_parent(parent: &OwnedFd, created: &OwnedFd) -> io::Result<()> {
+    let (parent_stat, current) = (fstat(parent)?, fstat(created)?);
     let own = rustix::process::geteuid();
-    if now.st_uid != own.as_raw() || owner.st_uid == now.st_uid || !own.is_root() {
+    if current.st_uid != own.as_raw() || parent_stat.st_uid == current.st_uid || !own.is_root() {
         return Ok(());
     }
     let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut entries = Dir::new(openat(made, ".", readable, Mode::empty())?)?;
+    let mut entries = Dir::new(openat(created, ".", readable, Mode::empty())?)?;
     let is_itself = |name: &CStr| matches!(name.to_bytes(), b"." | b"..");
     if entries.any(|entry| entry.map_or(true, |entry| !is_itself(entry.file_name()))) {
         return Ok(());
     }
-    let uid = Uid::from_raw(owner.st_uid);
-    let gid = Gid::from_raw(owner.st_gid);
-    chownat(made, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+    let uid = Uid::from_raw(parent_stat.st_uid);
+    let gid = Gid::from_raw(parent_stat.st_gid);
+    chownat(created, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
     Ok(())
 }
 
@@ -124,11 +124,13 @@ mod tests {
     #[tokio::test]
     async fn a_missing_writable_workspace_is_created() {
         let home = tempfile::tempdir().expect("a directory");
-        let wanted = home.path().join("a/b");
+        let workspace = home.path().join("a/b");
         let rules = PolicyRules::default();
-        prepare(&rw(&wanted), &rules).await.expect("made");
-        assert!(wanted.is_dir());
-        prepare(&rw(&wanted), &rules).await.expect("there already");
+        prepare(&rw(&workspace), &rules).await.expect("made");
+        assert!(workspace.is_dir());
+        prepare(&rw(&workspace), &rules)
+            .await
+            .expect("there already");
 
         let read_only = home.path().join("ro");
         let request = SpecRequest {
@@ -150,11 +152,11 @@ mod tests {
         } else {
             rustix::process::geteuid().as_raw()
         };
-        let wanted = home.path().join("a/b");
-        prepare(&rw(&wanted), &PolicyRules::default())
+        let workspace = home.path().join("a/b");
+        prepare(&rw(&workspace), &PolicyRules::default())
             .await
             .expect("made");
-        assert_eq!(wanted.metadata().expect("there").uid(), owner);
+        assert_eq!(workspace.metadata().expect("there").uid(), owner);
     }
 
     #[tokio::test]
@@ -164,8 +166,8 @@ mod tests {
             blocked: vec![home.path().join("own")],
             ..PolicyRules::default()
         };
-        let wanted = home.path().join("own/x");
-        assert!(prepare(&rw(&wanted), &rules).await.is_err());
+        let workspace = home.path().join("own/x");
+        assert!(prepare(&rw(&workspace), &rules).await.is_err());
         std::os::unix::fs::symlink(home.path().join("own"), home.path().join("link"))
             .expect("link");
         std::fs::create_dir(home.path().join("own")).expect("directory");

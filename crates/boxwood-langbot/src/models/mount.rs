@@ -134,10 +134,13 @@ impl MountProof {
     /// Returns true if the mount path ends in the content digest.
     pub(crate) fn addresses(&self, mount: &MountSpec) -> bool {
         let hex = self.hex();
-        let place = mount
+        let digest = mount
             .mount_path
             .strip_prefix(ARTIFACT_ROOT)
             .and_then(|rest| rest.strip_prefix('/'));
-        mount.mode == MountMode::Ro && self.manifest_path.is_some() && hex.is_some() && hex == place
+        mount.mode == MountMode::Ro
+            && self.manifest_path.is_some()
+            && hex.is_some()
+            && hex == digest
     }
 }

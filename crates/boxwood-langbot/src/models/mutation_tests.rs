@@ -20,7 +20,7 @@ impl Random {
     }
 
     fn text(&mut self) -> String {
-        let pieces = [
+        let fragments = [
             "",
             " ",
             "/",
@@ -56,7 +56,7 @@ impl Random {
             0 => 300,
             few => few % 8,
         };
-        (0..length).map(|_| *self.pick(&pieces)).collect()
+        (0..length).map(|_| *self.pick(&fragments)).collect()
     }
 
     fn value(&mut self, depth: usize) -> Value {
@@ -105,8 +105,8 @@ impl Random {
                 }
             }
             Value::Array(items) if enter && !items.is_empty() => {
-                let place = self.below(items.len());
-                self.mutate(&mut items[place]);
+                let index = self.below(items.len());
+                self.mutate(&mut items[index]);
             }
             other => *other = self.value(2),
         }

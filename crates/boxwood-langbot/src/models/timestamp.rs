@@ -75,10 +75,10 @@ fn midnight(text: &str) -> Result<DateTime, Invalid> {
     Ok(DateTime { date, time })
 }
 
-fn unreadable(why: &str) -> Invalid {
+fn unreadable(reason: &str) -> Invalid {
     Invalid::new(
         "datetime_parsing",
-        format!("Input should be a valid datetime, {why}"),
+        format!("Input should be a valid datetime, {reason}"),
     )
 }
 

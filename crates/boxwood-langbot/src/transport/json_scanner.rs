@@ -46,11 +46,11 @@ pub(crate) struct Scanner {
 }
 
 impl Scanner {
-    pub(crate) fn push(&mut self, piece: &str) -> Progress {
-        for (at, byte) in piece.bytes().enumerate() {
+    pub(crate) fn push(&mut self, chunk: &str) -> Progress {
+        for (index, byte) in chunk.bytes().enumerate() {
             match self.step(byte) {
                 Some(false) => {}
-                Some(true) => return Progress::Complete(at + 1),
+                Some(true) => return Progress::Complete(index + 1),
                 None => return Progress::Invalid,
             }
         }

@@ -105,12 +105,12 @@ fn to_strict_json(text: &str) -> String {
 /// Copies the text between two strings.
 fn copy_quoting_non_finite(between: &str, strict: &mut String) {
     let is_delimiter = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '+' | '.');
-    for piece in between.split_inclusive(is_delimiter) {
-        let word = piece.trim_end_matches(is_delimiter);
+    for token in between.split_inclusive(is_delimiter) {
+        let word = token.trim_end_matches(is_delimiter);
         if word.parse::<f64>().is_ok_and(|number| !number.is_finite()) {
-            strict.extend(["\"", word, "\"", &piece[word.len()..]]);
+            strict.extend(["\"", word, "\"", &token[word.len()..]]);
         } else {
-            strict.push_str(piece);
+            strict.push_str(token);
         }
     }
 }
@@ -156,10 +156,10 @@ mod tests {
         let text = message.to_string();
         for size in [1, 7, 64] {
             let mut assembler = MessageAssembler::default();
-            let pieces: Vec<char> = text.chars().collect();
+            let characters: Vec<char> = text.chars().collect();
             let mut assembled = Vec::new();
-            for piece in pieces.chunks(size) {
-                match assembler.push(&piece.iter().collect::<String>()) {
+            for chunk in characters.chunks(size) {
+                match assembler.push(&chunk.iter().collect::<String>()) {
                     Assembled::Nothing => {}
                     other => assembled.push(other),
                 }
@@ -214,10 +214,10 @@ mod tests {
     fn an_oversized_message_is_dropped() {
         let mut assembler = MessageAssembler::default();
         assert_eq!(assembler.push("{\"a\":\""), Assembled::Nothing);
-        let piece = "x".repeat(1024 * 1024);
+        let chunk = "x".repeat(1024 * 1024);
         let mut too_long = 0;
         for _ in 0..20 {
-            if assembler.push(&piece) == Assembled::TooLong {
+            if assembler.push(&chunk) == Assembled::TooLong {
                 too_long += 1;
                 break;
             }

@@ -58,7 +58,7 @@ fn longest<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut String> {
 /// Separates the notice about dropped output, which is kept when the rest is truncated.
 fn split_clip_notice(text: &str) -> (&str, &str) {
     match text.rfind("\n... [raw output clipped at ") {
-        Some(at) if !text[at + 1..].contains('\n') => text.split_at(at),
+        Some(index) if !text[index + 1..].contains('\n') => text.split_at(index),
         _ => (text, ""),
     }
 }
@@ -66,27 +66,29 @@ fn split_clip_notice(text: &str) -> (&str, &str) {
 /// The text without its end, and the number of bytes saved. `None` if it is too short.
 fn cut(text: &str, excess: usize) -> Option<(String, usize)> {
     let (text, clip_notice) = split_clip_notice(text);
-    let full: usize = text.chars().map(ascii_len).sum();
+    let original_len: usize = text.chars().map(ascii_len).sum();
     let notice = |dropped: usize| {
         format!("\n... [{dropped} bytes left out: the response would be too long for this client]")
     };
     let longest_notice: usize = notice(usize::MAX).chars().map(ascii_len).sum();
-    let room = full.saturating_sub(excess).saturating_sub(longest_notice);
-    if full <= 2 * longest_notice {
+    let available = original_len
+        .saturating_sub(excess)
+        .saturating_sub(longest_notice);
+    if original_len <= 2 * longest_notice {
         return None;
     }
-    let mut used = 0;
+    let mut kept_len = 0;
     let mut end = 0;
-    for (at, c) in text.char_indices() {
-        used += ascii_len(c);
-        if used > room {
+    for (index, c) in text.char_indices() {
+        kept_len += ascii_len(c);
+        if kept_len > available {
             break;
         }
-        end = at + c.len_utf8();
+        end = index + c.len_utf8();
     }
     let shorter = format!("{}{}", &text[..end], notice(text.len() - end));
-    let now: usize = shorter.chars().map(ascii_len).sum();
-    (now < full).then(|| (shorter + clip_notice, full - now))
+    let shortened_len: usize = shorter.chars().map(ascii_len).sum();
+    (shortened_len < original_len).then(|| (shorter + clip_notice, original_len - shortened_len))
 }
 
 #[cfg(test)]

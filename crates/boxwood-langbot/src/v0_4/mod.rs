@@ -63,8 +63,8 @@ pub(crate) async fn run(langbot: &Arc<LangBot>, request: Request) -> Result<Valu
 }
 
 fn spec(data: &Map<String, Value>) -> Result<boxwood_api::SpecRequest, ActionError> {
-    let given = models::box_spec(data, WireFormat::V0_4).map_err(ActionError::validation)?;
-    Ok(given.request)
+    let valid = models::box_spec(data, WireFormat::V0_4).map_err(ActionError::validation)?;
+    Ok(valid.request)
 }
 
 fn status(langbot: &LangBot) -> Value {
@@ -78,10 +78,10 @@ fn status(langbot: &LangBot) -> Value {
 }
 
 async fn start_process(langbot: &LangBot, data: &Map<String, Value>) -> Result<Value, ActionError> {
-    let given = params::text(data, "session_id")?;
+    let session_id = params::text(data, "session_id")?;
     let spec = params::required(data, "spec")?;
     let spec = models::process_spec(spec, WireFormat::V0_4).map_err(ActionError::validation)?;
-    let id = params::known_session(given)?;
+    let id = params::known_session(session_id)?;
     session_calls::start_process(langbot, &id, spec.spec).await
 }
 

@@ -15,12 +15,12 @@ pub(crate) async fn preview(
     let archive = langbot.uploads.take(data)?;
     let request = request(data)?;
     let planned = with_store(langbot, move |store| store.preview_zip(&archive, &request)).await?;
-    let shown = planned.into_iter().map(|planned| {
-        let mut shown = skill(&planned.skill);
-        shown["source_path"] = planned.source_path.into();
-        shown
+    let skills = planned.into_iter().map(|planned| {
+        let mut entry = skill(&planned.skill);
+        entry["source_path"] = planned.source_path.into();
+        entry
     });
-    Ok(json!({"skills": shown.collect::<Vec<_>>()}))
+    Ok(json!({"skills": skills.collect::<Vec<_>>()}))
 }
 
 pub(crate) async fn install(

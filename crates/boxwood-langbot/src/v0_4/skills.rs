@@ -69,8 +69,8 @@ async fn create(langbot: &LangBot, data: &Map<String, Value>) -> Result<Value, A
     if let Some(package) = &new.package_root {
         check_source(langbot, package).await?;
     }
-    let made = with_store(langbot, move |store| store.create(&new)).await?;
-    Ok(json!({"skill": skill(&made)}))
+    let created = with_store(langbot, move |store| store.create(&new)).await?;
+    Ok(json!({"skill": skill(&created)}))
 }
 
 async fn update(langbot: &LangBot, data: &Map<String, Value>) -> Result<Value, ActionError> {
@@ -103,10 +103,10 @@ async fn scan(langbot: &LangBot, data: &Map<String, Value>) -> Result<Value, Act
 
 /// A directory that may not be mounted may not be imported either.
 async fn check_source(langbot: &LangBot, path: &Path) -> Result<(), ActionError> {
-    let given = path.display().to_string();
-    let wanted = path.to_owned();
+    let path_text = path.display().to_string();
+    let requested_path = path.to_owned();
     let real = blocking("the path could not be resolved", move || {
-        Ok(real_path(&wanted))
+        Ok(real_path(&requested_path))
     })
     .await?;
     // Directories of the store were checked when they were imported.
@@ -116,7 +116,7 @@ async fn check_source(langbot: &LangBot, path: &Path) -> Result<(), ActionError>
     let rules = &langbot.rules;
     Ok(check_place(
         "path",
-        &given,
+        &path_text,
         &real,
         Origin::LangBotPlatform,
         rules,
@@ -239,8 +239,8 @@ mod tests {
         let limits = boxwood_skills::Limits::default();
         let store = SkillStore::new(dir.path().to_owned(), limits);
         let found = store.list().expect("listed");
-        let told = skill(&found[0]);
-        let path = told["package_root"].as_str().expect("text");
+        let listed = skill(&found[0]);
+        let path = listed["package_root"].as_str().expect("text");
         assert!(path.ends_with("\u{fffd}bad"), "{path}");
     }
 }

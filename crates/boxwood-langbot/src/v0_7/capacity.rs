@@ -128,8 +128,8 @@ mod tests {
     async fn with_process(sessions: &Sessions, origin: Origin, id: &SessionId) {
         let admission = admission_for(origin, &[], id.as_str(), "", |_| {});
         let admission = admission.expect("policy allows it");
-        let made = sessions.get_or_create(admission.spec).await;
-        made.expect("a session");
+        let created = sessions.get_or_create(admission.spec).await;
+        created.expect("a session");
         let spec = ProcessSpec {
             process_id: ProcessId::default(),
             command: "sleep".to_owned(),
@@ -149,7 +149,7 @@ mod tests {
         with_process(&hosting, Origin::Hosting, &id("mcp-a")).await;
         with_process(&sessions, Origin::Client, &id("other")).await;
         let (capacity, process) = (Capacity::default(), ProcessId::default());
-        let ours = id("ws-e882dffcfd5afa9cc1d5378c-g1-global");
+        let own = id("ws-e882dffcfd5afa9cc1d5378c-g1-global");
         let has_room = |limit| {
             let other = id("ws-e882dffcfd5afa9cc1d5378c-g1-other");
             capacity
@@ -157,10 +157,10 @@ mod tests {
                 .is_ok()
         };
         assert!(has_room(1) && !has_room(0));
-        with_process(&sessions, Origin::LangBotPlatform, &ours).await;
+        with_process(&sessions, Origin::LangBotPlatform, &own).await;
         assert!(has_room(2) && !has_room(1));
         // A replaced process does not count.
-        let again = capacity.reserve_process(&sessions, &ours, &process, 1);
-        assert!(again.is_ok());
+        let replacement = capacity.reserve_process(&sessions, &own, &process, 1);
+        assert!(replacement.is_ok());
     }
 }

@@ -108,11 +108,13 @@ async fn upsert(
     }
     let state = &langbot.v0_7;
     let settings = state.settings();
-    let (placement, most) = (grant.placement(), settings.max_records());
+    let (placement, max_records) = (grant.placement(), settings.max_records());
     let now = Timestamp::now();
-    let (grant, keep) = state.grants.install(grant, &settings.policy, most, now)?;
+    let (grant, keep) = state
+        .grants
+        .install(grant, &settings.policy, max_records, now)?;
     admission::drop_sessions(langbot, placement.workspace, keep).await;
-    state.generations.observe(placement, most)?;
+    state.generations.observe(placement, max_records)?;
     Ok(json!({
         "installed": true,
         "workspace_uuid": grant.workspace_uuid,

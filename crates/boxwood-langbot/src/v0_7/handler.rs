@@ -104,9 +104,9 @@ async fn run_in_workspace(
     };
     // Boxed, because the future is as large as the largest action.
     let work = Box::pin(tenant.answer(action, data));
-    let mut answer = current.guard(&langbot.sessions, work).await?;
-    tenant.show_logical(&mut answer);
-    Ok(answer)
+    let mut response = current.guard(&langbot.sessions, work).await?;
+    tenant.show_logical(&mut response);
+    Ok(response)
 }
 
 /// An action of a workspace.
@@ -175,11 +175,11 @@ impl Tenant<'_> {
             .list()
             .iter()
             .filter(|info| self.placement.owns(&info.session_id))
-            .map(|info| self.shown(info))
+            .map(|info| self.session_response(info))
             .collect()
     }
 
-    fn shown(&self, info: &SessionInfo) -> Value {
+    fn session_response(&self, info: &SessionInfo) -> Value {
         self.with_status(results::session(info), &info.session_id)
     }
 
@@ -237,7 +237,7 @@ impl Tenant<'_> {
         let (id, request) = self.prepare(spec).await?;
         let _permit = self.reserve(&id)?;
         let info = session_calls::create(self.langbot, request).await?;
-        Ok(self.shown(&info))
+        Ok(self.session_response(&info))
     }
 
     fn reserve(&self, id: &SessionId) -> Result<Permit<'_>, ActionError> {
@@ -292,7 +292,7 @@ impl Tenant<'_> {
         let memory_mb = self.langbot.sessions.detail(&id)?.session.memory_mb;
         if spec.memory_mb > memory_mb {
             // Processes share the memory of their box.
-            tracing::debug!(session = %id, asked = spec.memory_mb, memory_mb, "a process requests more memory than its box has");
+            tracing::debug!(session = %id, requested = spec.memory_mb, memory_mb, "a process requests more memory than its box has");
         }
         let limit = self.settings.limits.max_managed_processes;
         let (capacity, process) = (&self.langbot.v0_7.capacity, &spec.spec.process_id);
@@ -301,8 +301,8 @@ impl Tenant<'_> {
     }
 
     /// Replaces physical ids in a response.
-    fn show_logical(&self, answer: &mut Value) {
-        match answer {
+    fn show_logical(&self, response: &mut Value) {
+        match response {
             Value::Array(items) => items.iter_mut().for_each(|item| self.show_logical(item)),
             Value::Object(map) => {
                 for (key, value) in map {
@@ -328,8 +328,8 @@ fn with_id(request: SpecRequest) -> Result<(SessionId, SpecRequest), ActionError
 
 /// No action streams, so there is nothing to acknowledge.
 fn stream_ack(data: &Map<String, Value>) -> Result<Value, ActionError> {
-    let whole = |key: &str| data.get(key).is_some_and(|it| it.is_i64() || it.is_u64());
-    if whole("seq_id") && whole("index") {
+    let is_integer = |key: &str| data.get(key).is_some_and(|it| it.is_i64() || it.is_u64());
+    if is_integer("seq_id") && is_integer("index") {
         Ok(json!({ "accepted": false }))
     } else {
         Err(value_error(

@@ -57,8 +57,9 @@ struct ControlToken([u8; 32]);
 impl ControlToken {
     fn new(text: &str) -> Option<Self> {
         let text = text.trim_matches(is_python_space);
-        let good = text.chars().count() >= MIN_TOKEN_CHARS && !text.contains(is_python_space);
-        good.then(|| Self(Sha256::digest(text.as_bytes()).into()))
+        let well_formed =
+            text.chars().count() >= MIN_TOKEN_CHARS && !text.contains(is_python_space);
+        well_formed.then(|| Self(Sha256::digest(text.as_bytes()).into()))
     }
 
     fn matches(&self, presented: &[u8]) -> bool {
@@ -93,12 +94,12 @@ pub(crate) struct InstanceGate {
 impl InstanceGate {
     /// Blank values count as absent: templates leave them so.
     pub(crate) fn new(token: Option<&str>, instance: Option<&str>) -> Result<Self, InstanceError> {
-        let given = |text: &&str| !text.trim_matches(is_python_space).is_empty();
+        let is_set = |text: &&str| !text.trim_matches(is_python_space).is_empty();
         let token = token
-            .filter(given)
+            .filter(is_set)
             .map(|text| ControlToken::new(text).ok_or(InstanceError::Token));
         let instance = instance
-            .filter(given)
+            .filter(is_set)
             .map(|text| Instance::new(text).ok_or(InstanceError::Instance));
         let instance = instance.transpose()?;
         Ok(Self {

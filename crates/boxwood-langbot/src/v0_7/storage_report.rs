@@ -160,17 +160,17 @@ fn script() -> String {
 fn read(output: &str) -> [Usage; AREAS.len()] {
     let mut usages = [Usage::default(); AREAS.len()];
     for line in output.lines() {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [key, exists, kibibytes, files] = words[..] else {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [key, exists, kibibytes, files] = fields[..] else {
             continue;
         };
-        let Some(place) = AREAS.iter().position(|(name, _)| *name == key) else {
+        let Some(index) = AREAS.iter().position(|(name, _)| *name == key) else {
             continue;
         };
         let (Ok(kibibytes), Ok(files)) = (kibibytes.parse::<u64>(), files.parse()) else {
             continue;
         };
-        usages[place] = Usage {
+        usages[index] = Usage {
             exists: exists == "1",
             size_bytes: kibibytes.saturating_mul(1024),
             file_count: files,

@@ -207,9 +207,9 @@ fn check_policy(
     if grant.is_expired(now) {
         return Err(denied("Cannot install an expired sandbox admission grant"));
     }
-    let longest = i64::try_from(policy.max_grant_ttl_sec)
+    let max_lifetime = i64::try_from(policy.max_grant_ttl_sec)
         .map_or(SignedDuration::MAX, SignedDuration::from_secs);
-    if grant.expires_at.duration_since(now) > longest {
+    if grant.expires_at.duration_since(now) > max_lifetime {
         return Err(denied(
             "Sandbox admission grant lifetime exceeds the configured maximum",
         ));
@@ -270,9 +270,9 @@ mod tests {
             .map_err(|error| error.message().to_owned())
     }
 
-    fn refused(outcome: Result<impl std::fmt::Debug, impl ToString>, words: &str) {
+    fn refused(outcome: Result<impl std::fmt::Debug, impl ToString>, expected: &str) {
         let text = outcome.expect_err("refused").to_string();
-        assert!(text.contains(words), "{text}");
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

@@ -164,20 +164,20 @@ mod tests {
     use super::*;
     use crate::v0_7::placement::Workspace;
 
-    struct Place {
+    struct TestDirs {
         root: PathBuf,
         local: LocalDirs,
         _dir: tempfile::TempDir,
     }
 
-    fn place() -> Place {
+    fn dirs() -> TestDirs {
         let dir = tempfile::tempdir().expect("directory");
         let root = dir.path().canonicalize().expect("real");
         let local = LocalDirs::read(json!({"host_root": "box"}).as_object(), &root);
         let rules = boxwood_policy::PolicyRules::default();
         local.ensure_default_workspace(&rules).expect("made");
         std::fs::create_dir(root.join("box/tool")).expect("tool");
-        Place {
+        TestDirs {
             root,
             local,
             _dir: dir,
@@ -188,16 +188,16 @@ mod tests {
         AdmissionPolicy::read(Some(&json!({"required": true, "memory_mb": 64})))
     }
 
-    fn judge(place: &Place, request: SpecRequest) -> Result<SpecRequest, String> {
+    fn judge(dirs: &TestDirs, request: SpecRequest) -> Result<SpecRequest, String> {
         let placement = Placement::new(Workspace::new("platform", "w"), 3);
         let proofs = vec![MountProof::default(); request.extra_mounts.len()];
-        normalise(request, &proofs, placement, &policy(), &place.local)
+        normalise(request, &proofs, placement, &policy(), &dirs.local)
             .map_err(|error| error.message().to_owned())
     }
 
     #[test]
     fn the_policy_determines_the_limits_of_the_box() {
-        let place = place();
+        let dirs = dirs();
         let request = SpecRequest {
             cmd: "true".to_owned(),
             memory_mb: Some(4096),
@@ -206,7 +206,7 @@ mod tests {
             workdir: Some("/workspace/a".to_owned()),
             ..SpecRequest::default()
         };
-        let judged = judge(&place, request).expect("fine");
+        let judged = judge(&dirs, request).expect("fine");
         assert_eq!(
             (judged.memory_mb, judged.timeout_sec),
             (Some(64), Some(120))
@@ -217,7 +217,7 @@ mod tests {
         );
         assert_eq!(judged.workdir.as_deref(), Some("/workspace/a"));
         let workspace = judged.host_path.expect("a workspace");
-        assert!(Path::new(&workspace).starts_with(place.root.join("box/default/tenants")));
+        assert!(Path::new(&workspace).starts_with(dirs.root.join("box/default/tenants")));
         assert!(
             judged
                 .session_id
@@ -225,19 +225,19 @@ mod tests {
                 .as_str()
                 .ends_with("-g3-global")
         );
-        let again = SpecRequest {
+        let with_own_workspace = SpecRequest {
             host_path: Some(workspace),
             ..SpecRequest::default()
         };
-        judge(&place, again).expect("its own workspace may be named");
+        judge(&dirs, with_own_workspace).expect("its own workspace may be named");
     }
 
     #[test]
     fn values_owned_by_the_runtime_are_refused() {
-        let place = place();
-        let refused = |request: SpecRequest, words: &str| {
-            let text = judge(&place, request).expect_err("refused");
-            assert!(text.contains(words), "{text}");
+        let dirs = dirs();
+        let refused = |request: SpecRequest, expected: &str| {
+            let text = judge(&dirs, request).expect_err("refused");
+            assert!(text.contains(expected), "{text}");
         };
         let request = SpecRequest::default;
         refused(
@@ -277,7 +277,7 @@ mod tests {
             extra_mounts: mounts,
             ..request()
         };
-        let tool = place.root.join("box/tool").display().to_string();
+        let tool = dirs.root.join("box/tool").display().to_string();
         refused(
             with(vec![mount(&tool, "/workspace/t", MountMode::Rw)]),
             "read-only",
@@ -297,6 +297,6 @@ mod tests {
         let good = mount(&tool, "/workspace/t", MountMode::Ro);
         refused(with(vec![good.clone(), good.clone()]), "unique");
         refused(with(vec![good.clone(); 257]), "at most 256");
-        judge(&place, with(vec![good])).expect("a tool may be mounted");
+        judge(&dirs, with(vec![good])).expect("a tool may be mounted");
     }
 }

@@ -39,23 +39,23 @@ pub(crate) async fn require(
 
 /// Removes the sessions of a workspace that its new grant does not cover.
 pub(crate) async fn drop_sessions(langbot: &LangBot, workspace: Workspace, keep: Keep) {
-    let kept: Option<SessionId> = match keep {
+    let kept_session: Option<SessionId> = match keep {
         Keep::Everything => return,
         Keep::Managed(placement) => placement.physical(MANAGED_SESSION).ok(),
         Keep::Nothing => None,
     };
-    delete_sessions(langbot, workspace, kept.as_ref(), REVOKED).await;
+    delete_sessions(langbot, workspace, kept_session.as_ref(), REVOKED).await;
 }
 
 async fn delete_sessions(
     langbot: &LangBot,
     workspace: Workspace,
-    kept: Option<&SessionId>,
+    kept_session: Option<&SessionId>,
     reason: &str,
 ) {
     let prefix = workspace.prefix();
     let mut ids = langbot.sessions.ids();
-    ids.retain(|id| id.as_str().starts_with(&prefix) && Some(id) != kept);
+    ids.retain(|id| id.as_str().starts_with(&prefix) && Some(id) != kept_session);
     session_calls::delete_all(langbot, ids, reason).await;
 }
 
@@ -86,29 +86,29 @@ async fn expire_grants(langbot: &LangBot) {
 /// Ended processes are kept for a while, so that clients can read their exit status.
 async fn forget_processes(langbot: &LangBot) {
     let limits = langbot.v0_7.settings().limits;
-    let kept_for = i64::try_from(limits.completed_process_retention_sec).unwrap_or(i64::MAX);
-    let deadline = Timestamp::now() - SignedDuration::from_secs(kept_for);
+    let retention_sec = i64::try_from(limits.completed_process_retention_sec).unwrap_or(i64::MAX);
+    let deadline = Timestamp::now() - SignedDuration::from_secs(retention_sec);
     let sessions = &langbot.sessions;
     let mut ended = Vec::new();
     for session in sessions.ids().into_iter().filter(is_workspace_session) {
         for process in sessions.processes(&session).unwrap_or_default() {
             if process.status == ProcessStatus::Exited
-                && let Some(at) = process.exited_at
+                && let Some(exited_at) = process.exited_at
             {
-                ended.push((at, session.clone(), process.process_id));
+                ended.push((exited_at, session.clone(), process.process_id));
             }
         }
     }
-    ended.sort_by_key(|(at, ..)| *at);
-    let most = usize::try_from(limits.max_completed_processes).unwrap_or(usize::MAX);
-    let too_many = ended.len().saturating_sub(most);
-    for (place, (at, session, process)) in ended.into_iter().enumerate() {
-        if place >= too_many && at > deadline {
+    ended.sort_by_key(|(exited_at, ..)| *exited_at);
+    let max_completed = usize::try_from(limits.max_completed_processes).unwrap_or(usize::MAX);
+    let too_many = ended.len().saturating_sub(max_completed);
+    for (index, (exited_at, session, process)) in ended.into_iter().enumerate() {
+        if index >= too_many && exited_at > deadline {
             continue;
         }
         // A process that was restarted meanwhile is kept.
-        let now = sessions.process(&session, &process);
-        if now.is_ok_and(|info| info.exited_at == Some(at))
+        let current = sessions.process(&session, &process);
+        if current.is_ok_and(|info| info.exited_at == Some(exited_at))
             && let Err(error) = sessions.stop_process(&session, &process).await
         {
             tracing::debug!(%session, %process, %error, "failed to remove an ended process");

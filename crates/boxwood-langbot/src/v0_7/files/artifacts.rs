@@ -161,13 +161,13 @@ impl Listed {
         }
         let mut digest = Sha256::new();
         let mut content = file.take(self.size + 1);
-        let (mut piece, mut length) = (vec![0; 256 * 1024], 0);
+        let (mut buffer, mut length) = (vec![0; 256 * 1024], 0);
         loop {
-            let read = content.read(&mut piece)?;
+            let read = content.read(&mut buffer)?;
             if read == 0 {
                 break;
             }
-            digest.update(&piece[..read]);
+            digest.update(&buffer[..read]);
             length += read as u64;
         }
         Ok(length == self.size && HEXLOWER.encode(&digest.finalize()) == self.sha256)
@@ -238,10 +238,10 @@ mod tests {
         }
     }
 
-    fn refused(outcome: Result<(), String>, words: &str) {
+    fn refused(outcome: Result<(), String>, expected: &str) {
         let text = outcome.expect_err("refused");
         assert!(text.starts_with("BoxError: Immutable artifact preparation failed: "));
-        assert!(text.contains(words), "{text}");
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]
@@ -277,12 +277,12 @@ mod tests {
     fn invalid_manifests_are_refused() {
         let entry = |path: &str| json!({"path": path, "size": 1, "executable": false, "sha256": "0".repeat(64)});
         let list = |files: Vec<Value>, total: u64| json!({"algorithm": "sha256-tree-v1", "files": files, "total_bytes": total});
-        let refused = |value: Value, words: &str| {
+        let refused = |value: Value, expected: &str| {
             let why = match serde_json::from_value::<Manifest>(value) {
                 Ok(manifest) => manifest.fault().expect("refused").to_owned(),
                 Err(error) => error.to_string(),
             };
-            assert!(why.contains(words), "{why}");
+            assert!(why.contains(expected), "{why}");
         };
         for path in [
             "", "/x", "../x", "a/../b", "a//b", "a/", ".", "a\\b", "a\0b",
@@ -314,12 +314,12 @@ mod tests {
             mode,
         };
         let digest = format!("sha256:{}", "a".repeat(64));
-        let place = format!("{ARTIFACT_ROOT}/{}", "a".repeat(64));
+        let mount_path = format!("{ARTIFACT_ROOT}/{}", "a".repeat(64));
         let good = proof(Some(&digest), Some("/m"));
-        assert!(good.addresses(&mount(&place, MountMode::Ro)));
-        assert!(!good.addresses(&mount(&place, MountMode::Rw)));
+        assert!(good.addresses(&mount(&mount_path, MountMode::Ro)));
+        assert!(!good.addresses(&mount(&mount_path, MountMode::Rw)));
         assert!(!good.addresses(&mount("/workspace/x", MountMode::Ro)));
-        assert!(!proof(Some(&digest), None).addresses(&mount(&place, MountMode::Ro)));
-        assert!(!proof(None, Some("/m")).addresses(&mount(&place, MountMode::Ro)));
+        assert!(!proof(Some(&digest), None).addresses(&mount(&mount_path, MountMode::Ro)));
+        assert!(!proof(None, Some("/m")).addresses(&mount(&mount_path, MountMode::Ro)));
     }
 }

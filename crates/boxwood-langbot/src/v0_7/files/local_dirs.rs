@@ -67,16 +67,16 @@ impl LocalDirs {
 
     /// Creates the default workspace if it is missing and policy allows it. Blocks.
     pub(crate) fn ensure_default_workspace(&self, rules: &PolicyRules) -> Result<(), ActionError> {
-        let Some(given) = &self.default_workspace else {
+        let Some(configured) = &self.default_workspace else {
             return Ok(());
         };
-        let path = real_path(given);
+        let path = real_path(configured);
         if path.is_dir() {
             return Ok(());
         }
-        let refuse = |why: &str| {
+        let refuse = |message: &str| {
             Err(ActionError::validation(format!(
-                "box.local.default_workspace {why}"
+                "box.local.default_workspace {message}"
             )))
         };
         if path.symlink_metadata().is_ok() {
@@ -93,8 +93,11 @@ impl LocalDirs {
                 roots.join(", ")
             ));
         }
-        let (field, given) = ("box.local.default_workspace", given.display().to_string());
-        check_place(field, &given, &path, Origin::LangBotPlatform, rules)?;
+        let (field, configured) = (
+            "box.local.default_workspace",
+            configured.display().to_string(),
+        );
+        check_place(field, &configured, &path, Origin::LangBotPlatform, rules)?;
         std::fs::create_dir_all(&path).or_else(|error| {
             tracing::warn!(path = %path.display(), %error, "failed to create the default workspace");
             refuse("cannot be created on the Box runtime host")
@@ -103,10 +106,10 @@ impl LocalDirs {
 
     /// The parent directory of managed workspaces. Blocks.
     pub(crate) fn managed_root(&self) -> Result<PathBuf, ActionError> {
-        let given = self.default_workspace.as_ref().ok_or_else(|| {
+        let configured = self.default_workspace.as_ref().ok_or_else(|| {
             not_ready("Managed sandbox admission requires box.local.default_workspace")
         })?;
-        let path = real_path(given);
+        let path = real_path(configured);
         if !self.real_roots().iter().any(|root| path.starts_with(root)) {
             return Err(not_ready(
                 "Managed sandbox workspace is outside box.local.allowed_mount_roots",
@@ -139,14 +142,14 @@ impl LocalDirs {
     pub(crate) fn make_workspace(&self, workspace: Workspace) -> Result<PathBuf, ActionError> {
         let path = self.workspace_path(workspace)?;
         let tenants = path.parent().unwrap_or(&path).to_owned();
-        let made = std::fs::create_dir_all(&path);
+        let created = std::fs::create_dir_all(&path);
         // Checked after it was created, so that a symlink added meanwhile is detected.
         if real_path(&path) != path || !path.starts_with(&tenants) {
             return Err(denied(
                 "Managed sandbox Workspace path escapes its tenant directory",
             ));
         }
-        made.map_err(|error| {
+        created.map_err(|error| {
             tracing::warn!(path = %path.display(), %error, "failed to create a workspace");
             not_ready("Managed sandbox Workspace directory cannot be created")
         })?;

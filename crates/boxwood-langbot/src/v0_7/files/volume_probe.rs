@@ -54,8 +54,8 @@ fn open_marker(root: &Path, name: &str) -> io::Result<File> {
 }
 
 /// Checks the name of a probe file.
-pub(crate) fn name(given: Option<&Value>) -> Result<&str, ActionError> {
-    let name = given
+pub(crate) fn name(value: Option<&Value>) -> Result<&str, ActionError> {
+    let name = value
         .and_then(Value::as_str)
         .unwrap_or_default()
         .trim_matches(is_python_space);
@@ -97,10 +97,10 @@ mod tests {
     fn only_small_regular_files_are_accepted() {
         let dir = tempfile::tempdir().expect("directory");
         let marker = dir.path().join(good_name());
-        let refused = |words: &str| {
+        let refused = |expected: &str| {
             let error = verify(dir.path(), &good_name()).expect_err("refused");
             assert_eq!(error.class(), "BoxReadinessError");
-            assert!(error.message().contains(words), "{error}");
+            assert!(error.message().contains(expected), "{error}");
         };
         refused("cannot read");
         std::fs::write(&marker, "").expect("empty");

@@ -120,7 +120,7 @@ pub(crate) async fn install(
     }))
 }
 
-/// Installs the single skill of an archive that was packed from the directory `place` of a box.
+/// Installs the single skill of an archive that was packed from the directory `path` of a box.
 pub(crate) fn install_package(
     store: &SkillStore,
     bytes: &[u8],
