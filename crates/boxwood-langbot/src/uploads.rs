@@ -119,7 +119,7 @@ impl Uploads {
 /// Keys are not used as paths, but only the format of the published clients is accepted.
 fn key(data: &Map<String, Value>) -> Result<&str, ActionError> {
     let key = params::required(data, "file_key")?;
-    let legal = |key: &&str| {
+    let is_valid = |key: &&str| {
         (1..=MAX_KEY_BYTES).contains(&key.len())
             && !key.starts_with('.')
             && key
@@ -127,7 +127,7 @@ fn key(data: &Map<String, Value>) -> Result<&str, ActionError> {
                 .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
     key.as_str()
-        .filter(legal)
+        .filter(is_valid)
         .ok_or_else(|| value_error("file_key has an invalid format"))
 }
 

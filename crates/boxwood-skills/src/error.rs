@@ -188,9 +188,9 @@ impl SkillError {
 }
 
 fn joined(paths: &[PathBuf]) -> String {
-    let shown: Vec<String> = paths
+    let texts: Vec<String> = paths
         .iter()
         .map(|path| path.display().to_string())
         .collect();
-    shown.join(", ")
+    texts.join(", ")
 }

@@ -75,10 +75,10 @@ pub(crate) fn admission_revocation(
     errors.check().map(|()| revocation)
 }
 
-fn at_least(least: i128) -> impl Fn(&Value) -> Result<u64, Invalid> {
+fn at_least(min: i128) -> impl Fn(&Value) -> Result<u64, Invalid> {
     move |input| {
         let number = coerce::only_integer(input, "must be an integer")?;
-        let rule = format!("must be greater than or equal to {least}");
-        counter(number, least, &rule)
+        let rule = format!("must be greater than or equal to {min}");
+        counter(number, min, &rule)
     }
 }

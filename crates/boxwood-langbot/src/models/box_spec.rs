@@ -49,8 +49,8 @@ pub(crate) fn box_spec(
 
 /// A workdir that is missing, null or empty defaults to the mount path, if that is given.
 fn with_default_workdir(data: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
-    let workdir = data.get("workdir").filter(|given| !given.is_null());
-    let is_given = workdir.is_some_and(|given| given.as_str() != Some(""));
+    let workdir = data.get("workdir").filter(|value| !value.is_null());
+    let is_given = workdir.is_some_and(|value| value.as_str() != Some(""));
     let mount_path = data
         .get("mount_path")
         .and_then(Value::as_str)
@@ -139,9 +139,9 @@ fn fields(model: &mut Model<'_, '_>, version: WireFormat) -> (String, ValidSpec)
     )
 }
 
-fn at_least(input: &Value, least: i128, rule: &str) -> Result<u64, Invalid> {
+fn at_least(input: &Value, min: i128, rule: &str) -> Result<u64, Invalid> {
     match coerce::integer(input)? {
-        number if number < least => Err(Invalid::value(rule)),
+        number if number < min => Err(Invalid::value(rule)),
         number => Ok(saturated(number)),
     }
 }

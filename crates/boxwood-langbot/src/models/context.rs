@@ -42,9 +42,9 @@ pub(super) fn name(input: &Value) -> Result<String, Invalid> {
 }
 
 /// A counter or a limit. Python's integers have no upper bound; these fit in 63 bits.
-pub(super) fn counter(number: i128, least: i128, rule: &str) -> Result<u64, Invalid> {
+pub(super) fn counter(number: i128, min: i128, rule: &str) -> Result<u64, Invalid> {
     match u64::try_from(number) {
-        _ if number < least => Err(Invalid::value(rule)),
+        _ if number < min => Err(Invalid::value(rule)),
         Ok(number) if number <= i64::MAX.unsigned_abs() => Ok(number),
         _ => Err(Invalid::value(&format!("must be at most {}", i64::MAX))),
     }

@@ -23,7 +23,7 @@ const OPERATOR: HeaderName = HeaderName::from_static("boxwood-operator");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// Probes of load balancers and orchestrators send no token and an arbitrary `Host`.
-const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+const UNAUTHENTICATED_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The outermost layer: assigns a request id, counts and logs the outcome.
 pub(crate) async fn account(
@@ -158,7 +158,7 @@ fn authenticate(app: &App, request: &Request) -> Result<Caller, ApiError> {
             "the path has a `%` that is not followed by two hexadecimal digits",
         ));
     }
-    if OPEN.contains(&uri.path()) {
+    if UNAUTHENTICATED_PATHS.contains(&uri.path()) {
         return Ok(Caller::Anonymous);
     }
     let refuse = |reason: crate::auth::BrowserRefusal| {

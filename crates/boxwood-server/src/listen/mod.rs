@@ -48,7 +48,7 @@ const MAX_SERVED: u32 = 1 << 24;
 
 /// Time for the first request of a connection that was accepted before shutdown started: its client
 /// expects a response.
-const FIRST_REQUEST: Duration = Duration::from_millis(500);
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// All served connections and their limits.
 pub(crate) struct Connections {
@@ -251,7 +251,7 @@ async fn serve_peer(
         tokio::select! {
             biased;
             ended = connection.as_mut() => return ended,
-            _ = tokio::time::timeout(FIRST_REQUEST, first_request.notified()) => {}
+            _ = tokio::time::timeout(FIRST_REQUEST_TIMEOUT, first_request.notified()) => {}
         }
         // Completes the current request, if any, then closes.
         connection.as_mut().graceful_shutdown();

@@ -51,7 +51,7 @@ const PREDECESSOR: &str = "the previous daemon";
 
 /// Who created a socket, and therefore removes its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Maker {
+pub(crate) enum SocketOwner {
     Daemon,
     ServiceManager,
 }
@@ -60,7 +60,7 @@ pub(crate) enum Maker {
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) kind: SocketKind,
-    pub(crate) maker: Maker,
+    pub(crate) owner: SocketOwner,
 }
 
 #[derive(Debug)]
@@ -73,23 +73,26 @@ pub(crate) enum SocketKind {
 impl Socket {
     /// A socket passed by the service manager.
     pub(crate) fn activated(socket: ActivatedSocket) -> Result<Self, SocketError> {
-        let maker = Maker::ServiceManager;
-        Self::inherited(socket.descriptor, socket.name, SERVICE_MANAGER, maker)
+        let owner = SocketOwner::ServiceManager;
+        Self::inherited(socket.descriptor, socket.name, SERVICE_MANAGER, owner)
     }
 
     /// A socket passed by the previous daemon.
-    pub(crate) fn handed_over(descriptor: OwnedFd, maker: Maker) -> Result<Self, SocketError> {
-        Self::inherited(descriptor, "handed over".to_owned(), PREDECESSOR, maker)
+    pub(crate) fn handed_over(
+        descriptor: OwnedFd,
+        owner: SocketOwner,
+    ) -> Result<Self, SocketError> {
+        Self::inherited(descriptor, "handed over".to_owned(), PREDECESSOR, owner)
     }
 
     fn inherited(
         descriptor: OwnedFd,
         name: String,
         giver: &'static str,
-        maker: Maker,
+        owner: SocketOwner,
     ) -> Result<Self, SocketError> {
         match kind_of(descriptor) {
-            Ok(kind) => Ok(Self { kind, maker }),
+            Ok(kind) => Ok(Self { kind, owner }),
             Err(why) => Err(SocketError::Wrong { name, giver, why }),
         }
     }
@@ -104,7 +107,7 @@ impl Socket {
         };
         Ok(Self {
             kind: bind().map_err(|source| SocketError::Bind { address, source })?,
-            maker: Maker::Daemon,
+            owner: SocketOwner::Daemon,
         })
     }
 
@@ -114,7 +117,7 @@ impl Socket {
         listener.set_nonblocking(true)?;
         Ok(Self {
             kind: SocketKind::Unix(listener, Some(path.to_owned())),
-            maker: Maker::Daemon,
+            owner: SocketOwner::Daemon,
         })
     }
 
@@ -143,7 +146,8 @@ impl Socket {
 
     /// The socket file to remove when the socket is closed.
     pub(crate) fn own_file(&self) -> Option<&Path> {
-        self.unix_path().filter(|_| self.maker == Maker::Daemon)
+        self.unix_path()
+            .filter(|_| self.owner == SocketOwner::Daemon)
     }
 }
 
@@ -197,7 +201,7 @@ pub(crate) fn choose(config: &Config, offered: Vec<Socket>) -> Result<Chosen, So
     let mut chosen = Chosen::default();
     let (activated, own): (Vec<_>, Vec<_>) = offered
         .into_iter()
-        .partition(|socket| socket.maker == Maker::ServiceManager);
+        .partition(|socket| socket.owner == SocketOwner::ServiceManager);
     for socket in activated {
         // The service manager may pass the same socket again after a takeover.
         if chosen

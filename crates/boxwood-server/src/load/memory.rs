@@ -15,7 +15,7 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 
 /// Smaller responses are not charged: there is at most one per connection.
-const LARGE: u64 = 64 * 1024;
+const MIN_CHARGED_BYTES: u64 = 64 * 1024;
 
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -52,7 +52,7 @@ pub(crate) fn charge_response(response: Response, budget: &Budget) -> Response {
     let Some(bytes) = response.body().size_hint().exact() else {
         return response;
     };
-    if bytes < LARGE {
+    if bytes < MIN_CHARGED_BYTES {
         return response;
     }
     let mut held = budget.hold();

@@ -281,14 +281,14 @@ fn safe_path(name: &str) -> Option<String> {
 
 /// An untrusted name for a message: shortened, with control characters replaced.
 fn printable(name: &str) -> String {
-    const SHOWN: usize = 200;
-    let mut shown: String = name
+    const MAX_CHARS: usize = 200;
+    let mut text: String = name
         .chars()
-        .take(SHOWN)
+        .take(MAX_CHARS)
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect();
-    if name.chars().nth(SHOWN).is_some() {
-        shown.push('…');
+    if name.chars().nth(MAX_CHARS).is_some() {
+        text.push('…');
     }
-    shown
+    text
 }

@@ -166,8 +166,8 @@ impl Grants {
         records
             .iter_mut()
             .filter_map(|(workspace, record)| {
-                let over = record.grant.take_if(|grant| grant.is_expired(now));
-                over.map(|_| *workspace)
+                let expired = record.grant.take_if(|grant| grant.is_expired(now));
+                expired.map(|_| *workspace)
             })
             .collect()
     }

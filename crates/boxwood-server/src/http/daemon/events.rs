@@ -55,7 +55,7 @@ pub(crate) async fn events(
                 let matches_filter = session_filter
                     .as_ref()
                     .is_none_or(|session_filter| *session_filter == box_event.session_id);
-                matches_filter.then(|| named(&box_event))
+                matches_filter.then(|| to_event(&box_event))
             }
             Err(RecvError::Lagged(missed)) => Some(event("lagged", &Lagged { missed })),
             Err(RecvError::Closed) => None,
@@ -67,7 +67,7 @@ pub(crate) async fn events(
 }
 
 /// An event with the name of its kind.
-fn named(happened: &BoxEvent) -> Event {
-    let body = serde_json::to_value(happened).unwrap_or_default();
+fn to_event(box_event: &BoxEvent) -> Event {
+    let body = serde_json::to_value(box_event).unwrap_or_default();
     event(body["event"].as_str().unwrap_or_default(), &body)
 }

@@ -27,7 +27,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn request(&self, method: &Method, route: &str, status: u16) {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (method_word(method), route.to_owned(), status);
+        let key = (method_label(method), route.to_owned(), status);
         *requests.entry(key).or_default() += 1;
     }
 
@@ -211,7 +211,7 @@ fn header(
 }
 
 /// Clients can send arbitrary methods, which must not become label values.
-fn method_word(method: &Method) -> &'static str {
+fn method_label(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
         "HEAD" => "HEAD",

@@ -127,14 +127,14 @@ pub(super) async fn healthz(State(app): State<Arc<App>>) -> Response {
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     let mut report = app.langbot.readiness().await;
     let ready = report["ready"] == true && !app.is_stopping();
-    let (code, word) = match (app.is_stopping(), ready) {
+    let (code, status_text) = match (app.is_stopping(), ready) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
         (false, true) => (StatusCode::OK, "ready"),
         (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
     };
     let mut part = |key: &str| report.get_mut(key).map(Value::take);
-    let answer = Readiness {
-        liveness: liveness(&app, word),
+    let body = Readiness {
+        liveness: liveness(&app, status_text),
         ready,
         mode: part("mode").unwrap_or_default(),
         backend: part("backend").unwrap_or_default(),
@@ -142,14 +142,14 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
         unsafe_soft_storage_limits: part("unsafe_soft_storage_limits"),
         error: part("error"),
     };
-    json::answer(code, &answer)
+    json::answer(code, &body)
 }
 
-fn liveness(app: &App, word: &'static str) -> Liveness {
+fn liveness(app: &App, status_text: &'static str) -> Liveness {
     let workload = app.sessions.workload();
     let tasks = tokio::runtime::Handle::current().metrics();
     Liveness {
-        status: word,
+        status: status_text,
         live: true,
         version: env!("CARGO_PKG_VERSION"),
         active_sessions: workload.sessions as u64,

@@ -22,7 +22,7 @@ use crate::http::json::{self, JsonBody};
 const LINES: &str = "application/x-ndjson";
 
 /// Lines queued for a slow client. Further lines of a test are dropped.
-const KEPT_LINES: usize = 64;
+const PROGRESS_QUEUE: usize = 64;
 
 #[utoipa::path(get, path = "/v1/mcp/servers/{name}/progress", tag = "mcp", operation_id = "follow_mcp_server",
     responses(
@@ -47,7 +47,7 @@ pub(crate) async fn test(
     JsonBody(spec): JsonBody<McpServerSpec>,
 ) -> ApiResult {
     let hosting = app.mcp.hosting()?.clone();
-    let (sender, events) = mpsc::channel(KEPT_LINES);
+    let (sender, events) = mpsc::channel(PROGRESS_QUEUE);
     let running_test = RunningTest::begin(async move { hosting.test(spec, sender).await }, events);
     answer(running_test, &headers, &app).await
 }
@@ -62,7 +62,7 @@ pub(crate) async fn test_stored(
     OfServer { name, hosting }: OfServer,
 ) -> ApiResult {
     let hosting = hosting.clone();
-    let (sender, events) = mpsc::channel(KEPT_LINES);
+    let (sender, events) = mpsc::channel(PROGRESS_QUEUE);
     let running_test = RunningTest::begin(
         async move { hosting.test_stored(&name, sender).await },
         events,

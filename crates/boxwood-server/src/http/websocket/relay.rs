@@ -51,7 +51,7 @@ pub(crate) struct Relay<'a> {
     pub(crate) heartbeat: (Interval, LastSeen),
     pub(crate) first_frame: Option<Message>,
     /// The complete stdin, if it was part of the request.
-    pub(crate) given_stdin: Option<String>,
+    pub(crate) request_stdin: Option<String>,
     /// Frames that the client sent before it was attached.
     pub(crate) early: VecDeque<Message>,
 }
@@ -61,7 +61,7 @@ impl Relay<'_> {
     pub(crate) async fn run(self, program: &impl AttachedProgram) -> CloseReason {
         let (pings, last_seen) = self.heartbeat;
         let (input, forwarder) = stdin::queue();
-        if let Some(text) = self.given_stdin {
+        if let Some(text) = self.request_stdin {
             input.send_all(text.into());
         }
         let (progress, accepted) = watch::channel(None);

@@ -87,7 +87,7 @@ fn sockets_of_the_previous_daemon_are_used_if_they_are_configured() {
     let handed_over = |sockets: &[Socket]| -> Vec<Socket> {
         let over = |socket: &Socket| {
             let descriptor = socket.as_fd().try_clone_to_owned().expect("a copy");
-            Socket::handed_over(descriptor, socket.maker).expect("usable")
+            Socket::handed_over(descriptor, socket.owner).expect("usable")
         };
         sockets.iter().map(over).collect()
     };

@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::wire::{self, Confirm, PassedSocket, Request, Response, SocketPath};
 use super::{SOCKET, VERSION};
-use crate::listen::sockets::{Maker, Socket, remove_file};
+use crate::listen::sockets::{Socket, SocketOwner, remove_file};
 
 /// Timeout for each message. The successor binds its other sockets between the two.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct TakeoverListener {
     listener: AsyncFd<OwnedFd>,
     path: PathBuf,
-    sockets: Vec<(OwnedFd, Maker)>,
+    sockets: Vec<(OwnedFd, SocketOwner)>,
     drain: Duration,
 }
 
@@ -44,7 +44,7 @@ impl TakeoverListener {
         }
         let sockets = sockets
             .iter()
-            .map(|socket| Ok((socket.as_fd().try_clone_to_owned()?, socket.maker)))
+            .map(|socket| Ok((socket.as_fd().try_clone_to_owned()?, socket.owner)))
             .collect::<io::Result<_>>()?;
         let socket_path = SocketPath::new(state_dir)?;
         let socket = wire::socket()?;
@@ -119,8 +119,8 @@ impl TakeoverListener {
             wire::send(caller, &response, &[])?;
             return Err(io::Error::other(why));
         }
-        let passed = |(_, maker): &(OwnedFd, Maker)| PassedSocket {
-            activated: *maker == Maker::ServiceManager,
+        let passed = |(_, owner): &(OwnedFd, SocketOwner)| PassedSocket {
+            activated: *owner == SocketOwner::ServiceManager,
         };
         response.sockets = self.sockets.iter().map(passed).collect();
         let descriptors: Vec<_> = self.sockets.iter().map(|(fd, _)| fd.as_fd()).collect();

@@ -11,7 +11,7 @@ use rustix::net::connect;
 
 use super::VERSION;
 use super::wire::{self, Confirm, Request, Response, SocketPath};
-use crate::listen::sockets::{Maker, Socket, SocketError};
+use crate::listen::sockets::{Socket, SocketError, SocketOwner};
 use crate::state_dir::{StateDirError, StateLock, pid_suffix};
 
 /// The running daemon may itself still be starting.
@@ -164,12 +164,12 @@ fn exchange(state_dir: &Path, until: Instant) -> io::Result<Result<Takeover, Tak
     let sockets = descriptors.into_iter().zip(response.sockets);
     let sockets: Result<Vec<_>, _> = sockets
         .map(|(descriptor, passed)| {
-            let maker = if passed.activated {
-                Maker::ServiceManager
+            let owner = if passed.activated {
+                SocketOwner::ServiceManager
             } else {
-                Maker::Daemon
+                SocketOwner::Daemon
             };
-            Socket::handed_over(descriptor, maker)
+            Socket::handed_over(descriptor, owner)
         })
         .collect();
     Ok(sockets.map_err(TakeoverError::Socket).map(|sockets| {
@@ -206,7 +206,7 @@ mod tests {
 
     fn socket() -> Socket {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
-        Socket::handed_over(listener.into(), Maker::Daemon).expect("usable")
+        Socket::handed_over(listener.into(), SocketOwner::Daemon).expect("usable")
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(crate) async fn exec(
         ..StartOptions::default()
     };
     let mut started = Started::start(&app, session, request, options).await?;
-    if let Some(text) = started.given_stdin.take() {
+    if let Some(text) = started.request_stdin.take() {
         // Does not wait, because no input is on its way.
         if let Err(error) = started.exec.accept_stdin(text.as_bytes()).await {
             tracing::debug!(%error, "the command did not read all of its input");

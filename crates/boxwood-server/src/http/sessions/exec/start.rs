@@ -22,7 +22,7 @@ pub(crate) struct Started {
     pub(crate) exec: StreamedExec,
     pub(crate) first_frame: ExecOutput,
     /// The complete stdin, if it was part of the request.
-    pub(crate) given_stdin: Option<String>,
+    pub(crate) request_stdin: Option<String>,
     /// Input is acknowledged then.
     pub(crate) resumable: bool,
 }
@@ -38,10 +38,10 @@ impl Started {
             Some(_) => sessions::admit(app, id.clone(), spec).await?,
             None => sessions::admit_command(app, id.clone(), spec).await?,
         };
-        let given_stdin = admission.exec.stdin().map(str::to_owned);
+        let request_stdin = admission.exec.stdin().map(str::to_owned);
         let streams = match options.terminal {
             Some(size) => Stdio::Terminal(size),
-            None if options.stdin || given_stdin.is_some() => Stdio::Pipes,
+            None if options.stdin || request_stdin.is_some() => Stdio::Pipes,
             None => Stdio::Output,
         };
         let notices = admission.exec.notices().to_vec();
@@ -68,7 +68,7 @@ impl Started {
         Ok(Self {
             exec,
             first_frame,
-            given_stdin: given_stdin.filter(|_| !options.stdin && options.terminal.is_none()),
+            request_stdin: request_stdin.filter(|_| !options.stdin && options.terminal.is_none()),
             resumable: options.resumable,
         })
     }
@@ -91,7 +91,7 @@ impl Started {
         Ok(Self {
             exec,
             first_frame,
-            given_stdin: None,
+            request_stdin: None,
             resumable: true,
         })
     }

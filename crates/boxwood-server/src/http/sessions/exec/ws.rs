@@ -20,7 +20,7 @@ use crate::http::websocket::{self, CloseReason, Upgrade};
 use crate::http::{App, json, params};
 
 /// Timeout for the start frame.
-const START_WITHIN: Duration = Duration::from_secs(30);
+const START_FRAME_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_ARGV_BYTES: usize = 1024 * 1024;
 
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/exec/ws", tag = "live",
@@ -97,7 +97,7 @@ async fn receive_start(
     app: &App,
     session: InSession,
 ) -> ApiResult<Option<Started>> {
-    let first = tokio::time::timeout(START_WITHIN, first_text(stream)).await;
+    let first = tokio::time::timeout(START_FRAME_TIMEOUT, first_text(stream)).await;
     let timed_out = |_| ApiError::new(ErrorCode::Timeout, "no start frame within 30 s");
     let Some(text) = first.map_err(timed_out)? else {
         return Ok(None);

@@ -27,7 +27,7 @@ pub(crate) async fn follow(
         stream,
         heartbeat: websocket::heartbeat(app.ping_every()),
         first_frame: Some(text_frame(&started.first_frame)),
-        given_stdin: started.given_stdin,
+        request_stdin: started.request_stdin,
         early: VecDeque::new(),
     };
     let program = AttachedExec {

@@ -277,19 +277,19 @@ async fn receive(
     mut file: tokio::fs::File,
     idle: Duration,
 ) -> ApiResult<()> {
-    let mut unchecked = 0;
+    let mut unchecked_bytes = 0;
     let mut stream = body.into_data_stream();
     while let Some(chunk) = body::next_chunk(&mut stream, idle).await? {
         file.write_all(&chunk)
             .await
             .map_err(|error| write_failed(&error))?;
-        unchecked += chunk.len();
-        if unchecked >= QUOTA_CHECK_BYTES {
-            unchecked = 0;
+        unchecked_bytes += chunk.len();
+        if unchecked_bytes >= QUOTA_CHECK_BYTES {
+            unchecked_bytes = 0;
             file.flush().await.map_err(|error| write_failed(&error))?;
-            let room =
+            let quota_check =
                 with_timeout(BACKEND_TIMEOUT, session.sessions.check_room(&session.id)).await;
-            if let Err(refusal) = room {
+            if let Err(refusal) = quota_check {
                 // The client can read the response only after its body has been read.
                 body::discard(Body::from_stream(stream)).await;
                 return Err(refusal);

@@ -162,7 +162,7 @@ async fn relay(
             stream: &mut stream,
             heartbeat,
             first_frame: None,
-            given_stdin: None,
+            request_stdin: None,
             early,
         };
         match frames {
