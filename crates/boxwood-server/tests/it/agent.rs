@@ -85,8 +85,8 @@ async fn a_command_answers_with_both_streams_and_its_code() {
     assert_eq!(result["stderr_truncated"], false);
     assert_eq!(result["backend"], "fake");
     assert!(result["duration_ms"].is_u64(), "{result}");
-    let asked = api.request(reqwest::Method::GET, "/metrics").send().await;
-    let metrics = asked.expect("an answer").text().await.expect("text");
+    let response = api.request(reqwest::Method::GET, "/metrics").send().await;
+    let metrics = response.expect("an answer").text().await.expect("text");
     assert!(
         metrics.contains("boxwood_exec_duration_seconds_count 1"),
         "{metrics}"
@@ -96,7 +96,7 @@ async fn a_command_answers_with_both_streams_and_its_code() {
 #[tokio::test]
 async fn a_conversation_has_one_box() {
     let api = Api::start().await;
-    let asked = [
+    let queries = [
         (person("test_user"), "person_test_user"),
         (person("test_user"), "person_test_user"),
         (
@@ -113,7 +113,7 @@ async fn a_conversation_has_one_box() {
             "c_c9_unknown",
         ),
     ];
-    for (query, expected) in asked {
+    for (query, expected) in queries {
         assert_eq!(session_of(&api, query).await, expected);
     }
     assert_eq!(api.backend.starts(), 5, "one start for each of them");
@@ -183,10 +183,10 @@ async fn a_model_chooses_nothing_but_its_command() {
         for (name, value) in extra.as_object().expect("an object") {
             arguments[name] = value.clone();
         }
-        let told = call(&api, "exec", arguments, person("a")).await;
-        refused(&told, 400, "validation_error");
+        let response = call(&api, "exec", arguments, person("a")).await;
+        refused(&response, 400, "validation_error");
         let name = extra.as_object().expect("an object").keys().next();
-        let message = told.1["error"]["message"].as_str().expect("a message");
+        let message = response.1["error"]["message"].as_str().expect("a message");
         assert!(message.contains(name.expect("a name")), "{message}");
     }
     assert_eq!(api.backend.starts(), 0, "no box was made");
@@ -195,20 +195,20 @@ async fn a_model_chooses_nothing_but_its_command() {
 #[tokio::test]
 async fn invalid_arguments_are_refused_before_a_box_is_created() {
     let api = Api::start().await;
-    let told = call(&api, "exec", json!({}), person("a")).await;
-    refused(&told, 400, "validation_error");
-    let told = call(&api, "exec", json!({"command": "  "}), person("a")).await;
-    refused(&told, 400, "validation_error");
-    let told = call(&api, "rm", json!({}), person("a")).await;
-    assert!(matches!(told.0.as_u16(), 400 | 404), "{}", told.1);
+    let response = call(&api, "exec", json!({}), person("a")).await;
+    refused(&response, 400, "validation_error");
+    let response = call(&api, "exec", json!({"command": "  "}), person("a")).await;
+    refused(&response, 400, "validation_error");
+    let response = call(&api, "rm", json!({}), person("a")).await;
+    assert!(matches!(response.0.as_u16(), 400 | 404), "{}", response.1);
     for body in [
         json!({"arguments": []}),
         json!({"arguments": {"command": "true"}, "extra": 1}),
         json!({"query": {"launcher": "x"}}),
         json!({"query": {"pipeline": {"other": 1}}}),
     ] {
-        let told = api.post(&format!("{TOOLS}/exec"), &body).await;
-        refused(&told, 400, "validation_error");
+        let response = api.post(&format!("{TOOLS}/exec"), &body).await;
+        refused(&response, 400, "validation_error");
     }
     for path in [
         "/etc/passwd",
@@ -216,8 +216,8 @@ async fn invalid_arguments_are_refused_before_a_box_is_created() {
         "relative",
         "/workspacex",
     ] {
-        let told = call(&api, "read", json!({"path": path}), person("a")).await;
-        refused(&told, 400, "validation_error");
+        let response = call(&api, "read", json!({"path": path}), person("a")).await;
+        refused(&response, 400, "validation_error");
     }
     assert_eq!(api.backend.starts(), 0);
 }
@@ -225,27 +225,27 @@ async fn invalid_arguments_are_refused_before_a_box_is_created() {
 #[tokio::test]
 async fn an_agent_that_is_off_refuses_everything_the_same_way() {
     let api = Api::start_with(|config| config.agent.enabled = false).await;
-    let words = "Box runtime is disabled in config (box.enabled = false)";
+    let reason = "Box runtime is disabled in config (box.enabled = false)";
     let (status, list) = api.get(TOOLS).await;
     assert_eq!(status, 200, "{list}");
     assert_eq!(list["tools"], json!([]));
     assert_eq!(list["openai"], json!([]));
     assert_eq!(list["unavailable"]["state"], "disabled");
-    assert_eq!(list["unavailable"]["reason"], words);
+    assert_eq!(list["unavailable"]["reason"], reason);
     for tool in NAMES {
-        let told = call(&api, tool, json!({"path": "/workspace/a"}), person("a")).await;
-        refused(&told, 503, "backend_unavailable");
-        assert_eq!(told.1["error"]["message"], words);
-        assert_eq!(told.1["error"]["state"], "disabled");
-        let hint = told.1["error"]["hint"].as_str().expect("a hint");
+        let response = call(&api, tool, json!({"path": "/workspace/a"}), person("a")).await;
+        refused(&response, 503, "backend_unavailable");
+        assert_eq!(response.1["error"]["message"], reason);
+        assert_eq!(response.1["error"]["state"], "disabled");
+        let hint = response.1["error"]["hint"].as_str().expect("a hint");
         assert!(hint.contains("box.enabled"), "{hint}");
     }
-    let (status, told) = api.get("/v1/agent/status").await;
-    assert_eq!(status, 200, "{told}");
-    assert_eq!(told["available"], false);
-    assert_eq!(told["enabled"], false);
-    assert_eq!(told["state"], "disabled");
-    assert_eq!(told["connector_error"], words);
+    let (status, agent_status) = api.get("/v1/agent/status").await;
+    assert_eq!(status, 200, "{agent_status}");
+    assert_eq!(agent_status["available"], false);
+    assert_eq!(agent_status["enabled"], false);
+    assert_eq!(agent_status["state"], "disabled");
+    assert_eq!(agent_status["connector_error"], reason);
     // Everything else goes on.
     let (status, result) = api
         .post("/v1/sessions/s/exec", &json!({"cmd": "echo on"}))
@@ -261,27 +261,30 @@ async fn an_unusable_backend_has_its_own_state_until_it_recovers() {
     api.backend
         .break_down("the engine is gone", "start the engine");
     // The first caller gets the error, and the status reports it afterwards.
-    let told = call(&api, "exec", json!({"command": "true"}), person("new")).await;
-    refused(&told, 503, "backend_unavailable");
-    assert!(told.1["error"]["hint"].is_string(), "{}", told.1);
-    let (_, told) = api.get("/v1/agent/status").await;
-    assert_eq!(told["available"], false, "{told}");
-    assert_eq!(told["enabled"], true);
-    let reason = told["connector_error"].as_str().expect("a reason");
+    let response = call(&api, "exec", json!({"command": "true"}), person("new")).await;
+    refused(&response, 503, "backend_unavailable");
+    assert!(response.1["error"]["hint"].is_string(), "{}", response.1);
+    let (_, agent_status) = api.get("/v1/agent/status").await;
+    assert_eq!(agent_status["available"], false, "{agent_status}");
+    assert_eq!(agent_status["enabled"], true);
+    let reason = agent_status["connector_error"].as_str().expect("a reason");
     assert!(reason.contains("fake"), "{reason}");
     assert!(
-        told["fix"]
+        agent_status["fix"]
             .as_str()
             .expect("a fix")
             .contains("start the engine"),
-        "{told}"
+        "{agent_status}"
     );
     let (_, list) = api.get(TOOLS).await;
     assert_eq!(list["unavailable"]["state"], "backend_unusable", "{list}");
-    let told = call(&api, "exec", json!({"command": "true"}), person("new")).await;
-    refused(&told, 503, "backend_unavailable");
-    assert_eq!(told.1["error"]["message"], list["unavailable"]["reason"]);
-    assert_eq!(told.1["error"]["state"], "backend_unusable");
+    let response = call(&api, "exec", json!({"command": "true"}), person("new")).await;
+    refused(&response, 503, "backend_unavailable");
+    assert_eq!(
+        response.1["error"]["message"],
+        list["unavailable"]["reason"]
+    );
+    assert_eq!(response.1["error"]["state"], "backend_unusable");
 
     api.backend.mend();
     // A bad look is believed for a few seconds.
@@ -297,21 +300,21 @@ async fn an_unusable_backend_has_its_own_state_until_it_recovers() {
 async fn failures_are_recorded_with_their_query() {
     let api = Api::start().await;
     api.backend.fail_next_start("no room today");
-    let told = call(
+    let response = call(
         &api,
         "exec",
         json!({"command": "true"}),
         json!({"query_id": 42}),
     )
     .await;
-    assert!(told.0.is_server_error(), "{told:?}");
+    assert!(response.0.is_server_error(), "{response:?}");
     let (status, errors) = api.get("/v1/agent/errors").await;
     assert_eq!(status, 200, "{errors}");
     let last = errors.as_array().expect("a list").last().expect("one");
     assert_eq!(last["query_id"], "42", "{errors}");
     assert!(last["timestamp"].as_str().expect("a time").ends_with('Z'));
-    assert_eq!(last["message"], told.1["error"]["message"]);
-    assert_eq!(last["type"], told.1["error"]["code"]);
+    assert_eq!(last["message"], response.1["error"]["message"]);
+    assert_eq!(last["type"], response.1["error"]["code"]);
     let (_, status) = api.get("/v1/agent/status").await;
     assert_eq!(status["recent_error_count"], 1, "{status}");
 

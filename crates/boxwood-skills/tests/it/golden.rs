@@ -22,7 +22,7 @@ fn front_matter_is_read_as_by_langbot_box() {
         let fixture = Fixture::new();
         fixture.put("the-dir/SKILL.md", content);
         let listed = fixture.store.list().expect("listed");
-        let ours = listed.first().map_or(Value::Null, |skill| {
+        let actual = listed.first().map_or(Value::Null, |skill| {
             json!({
                 "name": skill.name,
                 "display_name": skill.display_name,
@@ -30,10 +30,10 @@ fn front_matter_is_read_as_by_langbot_box() {
                 "instructions": skill.instructions,
             })
         });
-        if (ours != case["skill"]) != case.get("differs").is_some() {
-            let why = fixture.store.problems().expect("problems");
+        if (actual != case["skill"]) != case.get("differs").is_some() {
+            let problems = fixture.store.problems().expect("problems");
             wrong.push(format!(
-                "{content:?}\n LangBot Box {}\n ours {ours} {why:?}",
+                "{content:?}\n LangBot Box {}\n ours {actual} {problems:?}",
                 case["skill"]
             ));
         }

@@ -343,8 +343,8 @@ fn one_package_cannot_fill_the_memory() {
         fixture.put(&format!("short/{number:04}/SKILL.md"), "y");
     }
     let skills = fixture.store.list().expect("listed");
-    let kept: usize = skills.iter().map(|skill| skill.instructions.len()).sum();
-    assert!(kept < 32 << 20, "{kept} bytes are kept");
+    let indexed_bytes: usize = skills.iter().map(|skill| skill.instructions.len()).sum();
+    assert!(indexed_bytes < 32 << 20, "{indexed_bytes} bytes are kept");
     assert!(skills.len() < 700, "{} skills", skills.len());
     assert!(fixture.store.get("neighbour").expect("looked").is_some());
     assert!(fixture.store.get("000").expect("looked").is_some());

@@ -111,8 +111,11 @@ async fn a_later_client_replaces_the_attached_one() {
     let spec = json!({"spec": {"cmd": "cat"}, "stdin": true});
     let (mut first, exec_id) = start(&api, spec).await;
     let (mut second, _) = resume(&api, exec_id, "").await;
-    let told = text(&mut first).await;
-    assert_eq!(told["error"]["code"], "session_conflict", "{told}");
+    let error_frame = text(&mut first).await;
+    assert_eq!(
+        error_frame["error"]["code"], "session_conflict",
+        "{error_frame}"
+    );
     let close = loop {
         let frame = first.next().await.expect("a frame").expect("no error");
         if let Message::Close(frame) = frame {

@@ -35,9 +35,9 @@ impl Events {
                     };
                     return Some((event, serde_json::from_str(&data).expect("JSON")));
                 }
-                let piece = self.response.chunk().await.expect("a piece")?;
+                let chunk = self.response.chunk().await.expect("a piece")?;
                 self.text
-                    .push_str(std::str::from_utf8(&piece).expect("text"));
+                    .push_str(std::str::from_utf8(&chunk).expect("text"));
             }
         };
         tokio::time::timeout(Duration::from_secs(10), next)

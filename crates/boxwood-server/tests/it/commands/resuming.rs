@@ -163,8 +163,11 @@ async fn an_invalid_frame_is_an_error_and_the_relay_continues() {
     let (mut socket, _) = attach(&api, "now").await;
     for wrong in ["", "x", "{}", "{\"type\":\"start\"}"] {
         socket.send(Message::text(wrong)).await.expect("sent");
-        let told = news(&mut socket).await;
-        assert_eq!(told["error"]["code"], "validation_error", "{told}");
+        let error_frame = news(&mut socket).await;
+        assert_eq!(
+            error_frame["error"]["code"], "validation_error",
+            "{error_frame}"
+        );
     }
     send(&mut socket, b"ok").await;
     assert_eq!(bytes(&mut socket, 2).await.0, b"ok");
@@ -232,21 +235,25 @@ async fn a_second_byte_client_waits_for_the_first() {
 #[tokio::test]
 async fn a_stale_incarnation_is_gone_on_every_route() {
     let api = Api::start().await;
-    let (_, made) = api.post("/v1/sessions/r", &json!({})).await;
-    let incarnation = made["incarnation"].as_u64().expect("a number");
-    let living = format!("incarnation={incarnation}");
+    let (_, created) = api.post("/v1/sessions/r", &json!({})).await;
+    let incarnation = created["incarnation"].as_u64().expect("a number");
+    let incarnation_query = format!("incarnation={incarnation}");
     let session = "/v1/sessions/r";
     let exec = json!({"cmd": "echo hi"});
-    let (status, body) = api.post(&format!("{session}/exec?{living}"), &exec).await;
+    let (status, body) = api
+        .post(&format!("{session}/exec?{incarnation_query}"), &exec)
+        .await;
     assert_eq!(status, 200, "{body}");
     let (status, _) = api
-        .get(&format!("{session}/files/list?path=/tmp&{living}"))
+        .get(&format!(
+            "{session}/files/list?path=/tmp&{incarnation_query}"
+        ))
         .await;
     assert_eq!(status, 200, "the route's own words are still understood");
     api.delete(session).await;
     // Both a replaced and a deleted session are gone.
-    for again in [false, true] {
-        if again {
+    for is_replaced in [false, true] {
+        if is_replaced {
             api.post(session, &json!({})).await;
         }
         for path in [
@@ -261,10 +268,10 @@ async fn a_stale_incarnation_is_gone_on_every_route() {
             "/files/stat?path=/",
             "/files?path=/x",
         ] {
-            let mark = if path.contains('?') { '&' } else { '?' };
-            let target = format!("{session}{path}{mark}{living}");
-            let gone = api.get(&target).await;
-            refused(&gone, 410, "session_gone");
+            let separator = if path.contains('?') { '&' } else { '?' };
+            let target = format!("{session}{path}{separator}{incarnation_query}");
+            let response = api.get(&target).await;
+            refused(&response, 410, "session_gone");
         }
         for (path, body) in [
             ("", json!({})),
@@ -273,29 +280,37 @@ async fn a_stale_incarnation_is_gone_on_every_route() {
             ("/managed-process", json!({"command": "true"})),
             ("/files/mkdir", json!({"path": "/tmp/x"})),
         ] {
-            let gone = api.post(&format!("{session}{path}?{living}"), &body).await;
-            refused(&gone, 410, "session_gone");
+            let response = api
+                .post(&format!("{session}{path}?{incarnation_query}"), &body)
+                .await;
+            refused(&response, 410, "session_gone");
         }
         for path in ["", "/managed-process", "/execs/1", "/files?path=/x"] {
-            let mark = if path.contains('?') { '&' } else { '?' };
-            let gone = api.delete(&format!("{session}{path}{mark}{living}")).await;
-            refused(&gone, 410, "session_gone");
+            let separator = if path.contains('?') { '&' } else { '?' };
+            let response = api
+                .delete(&format!("{session}{path}{separator}{incarnation_query}"))
+                .await;
+            refused(&response, 410, "session_gone");
         }
         refused(
-            &declined(&api, &format!("since=0&{living}")).await,
+            &declined(&api, &format!("since=0&{incarnation_query}")).await,
             410,
             "session_gone",
         );
     }
-    let (_, gone) = api.get(&format!("{session}?{living}")).await;
-    let why = gone["error"]["message"].as_str().expect("a message");
-    assert!(why.contains("requested"), "{why}");
+    let (_, response) = api.get(&format!("{session}?{incarnation_query}")).await;
+    let message = response["error"]["message"].as_str().expect("a message");
+    assert!(message.contains("requested"), "{message}");
     assert_eq!(api.get(session).await.0, 200, "the living one is untouched");
     for wrong in ["", "x", "-1", "1.5", "18446744073709551616"] {
         let answer = api.get(&format!("{session}?incarnation={wrong}")).await;
         refused(&answer, 400, "validation_error");
     }
-    let twice = api.get(&format!("{session}?{living}&{living}")).await;
+    let twice = api
+        .get(&format!(
+            "{session}?{incarnation_query}&{incarnation_query}"
+        ))
+        .await;
     refused(&twice, 400, "validation_error");
 }
 
@@ -318,8 +333,8 @@ async fn a_command_is_resumed_over_sse() {
     let mut response = request.send().await.expect("an answer");
     let mut text = String::new();
     while !text.contains("event: stdout") || !text.ends_with("\n\n") {
-        let piece = response.chunk().await.expect("a piece").expect("more");
-        text.push_str(std::str::from_utf8(&piece).expect("text"));
+        let chunk = response.chunk().await.expect("a piece").expect("more");
+        text.push_str(std::str::from_utf8(&chunk).expect("text"));
     }
     assert!(text.contains("id: 4-0"), "{text}");
     let started = text
@@ -331,12 +346,12 @@ async fn a_command_is_resumed_over_sse() {
     drop(response);
 
     let target = format!("/v1/sessions/r/execs/{exec_id}/stream");
-    let again = |last: &str| {
+    let resume_after = |last: &str| {
         api.request(reqwest::Method::GET, &target)
             .header("last-event-id", last)
             .send()
     };
-    let rest = again("4-0").await.expect("an answer");
+    let rest = resume_after("4-0").await.expect("an answer");
     assert_eq!(rest.status(), 200);
     gate.open();
     let rest = rest.text().await.expect("text");
@@ -345,8 +360,8 @@ async fn a_command_is_resumed_over_sse() {
     assert!(!rest.contains("a字"), "{rest}");
     assert!(rest.contains("\"exit_code\":5"), "{rest}");
     assert!(rest.contains("id: end"), "{rest}");
-    let over = again("end").await.expect("an answer");
+    let over = resume_after("end").await.expect("an answer");
     assert_eq!(over.status(), 204, "browsers stop asking");
-    let nonsense = again("nonsense").await.expect("an answer");
+    let nonsense = resume_after("nonsense").await.expect("an answer");
     assert_eq!(nonsense.status(), 400);
 }

@@ -14,12 +14,12 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::api::{Api, Socket, next_text, refused};
 use crate::mcp::servers::{added, tiny};
 
-struct House {
+struct TwoBackends {
     api: Api,
     two: Arc<FakeBackend>,
 }
 
-impl House {
+impl TwoBackends {
     /// The API's own backend is the first.
     async fn start(choice: &str, adjust: impl FnOnce(&mut Config)) -> Self {
         let [one, two] = ["one", "two"].map(FakeBackend::named);
@@ -44,16 +44,16 @@ impl House {
 
 #[tokio::test]
 async fn every_backend_is_listed() {
-    let House { api, two } = House::start("auto", |_| {}).await;
+    let TwoBackends { api, two } = TwoBackends::start("auto", |_| {}).await;
     assert_eq!(two.probes(), 0, "not probed yet");
-    let (status, told) = api.get("/v1/backends").await;
+    let (status, reports) = api.get("/v1/backends").await;
     assert_eq!(status, 200);
     let able = json!({
         "pty": true, "managed_processes": true, "files": true, "network": true,
         "host_mounts": true, "live_mounts": true,
     });
     assert_eq!(
-        told,
+        reports,
         json!([
             {"name": "one", "available": true, "chosen": true, "capabilities": able, "mechanisms": []},
             {"name": "lost", "available": false, "chosen": false,
@@ -81,7 +81,7 @@ async fn every_backend_is_listed() {
 
 #[tokio::test]
 async fn a_request_may_name_its_backend() {
-    let House { api, two } = House::start("auto", |_| {}).await;
+    let TwoBackends { api, two } = TwoBackends::start("auto", |_| {}).await;
     let (status, made) = api.post("/v1/sessions/s", &json!({"backend": "two"})).await;
     assert_eq!(
         (status.as_u16(), &made["backend_name"]),
@@ -131,11 +131,11 @@ fn with_profile(backend: &str) -> impl FnOnce(&mut Config) {
 
 #[tokio::test]
 async fn a_profile_may_name_and_lock_its_backend() {
-    let House { api, .. } = House::start("auto", with_profile("two")).await;
+    let TwoBackends { api, .. } = TwoBackends::start("auto", with_profile("two")).await;
     // Without a request it is what a request that names nothing would get.
     assert_eq!(api.get("/v1/health").await.1["name"], "two");
-    let wish = json!({"backend": "one", "cmd": "true"});
-    let (_, ran) = api.post("/v1/sessions/s/exec", &wish).await;
+    let request = json!({"backend": "one", "cmd": "true"});
+    let (_, ran) = api.post("/v1/sessions/s/exec", &request).await;
     assert_eq!(ran["backend_name"], "two");
     let notice = ran["notices"][0].as_str().expect("a notice");
     assert!(notice.contains("locked to two"), "{notice}");
@@ -194,14 +194,14 @@ async fn run(socket: &mut Socket, session: &str) -> Value {
 
 #[tokio::test]
 async fn langbot_selects_the_backend_while_it_has_no_boxes() {
-    let House { api, .. } = House::start("auto", |_| {}).await;
+    let TwoBackends { api, .. } = TwoBackends::start("auto", |_| {}).await;
     // Not one of LangBot's.
     added(&api, &tiny("tiny")).await;
     let socket = &mut api.socket("/rpc/ws").await;
     let one = json!({"name": "one", "available": true});
     let two = json!({"name": "two", "available": true});
     let none = json!({"name": null, "available": false});
-    for (asked, told) in [
+    for (requested, expected) in [
         ("", &one),
         ("local", &one),
         (" two ", &two),
@@ -209,7 +209,7 @@ async fn langbot_selects_the_backend_while_it_has_no_boxes() {
         ("no-such-backend", &none),
         ("two", &two),
     ] {
-        assert_eq!(init(socket, asked).await, *told, "{asked}");
+        assert_eq!(init(socket, requested).await, *expected, "{requested}");
     }
     let ran = run(socket, "s").await;
     assert_eq!(ran["data"]["backend_name"], "two", "{ran}");
@@ -224,13 +224,13 @@ async fn langbot_selects_the_backend_while_it_has_no_boxes() {
 
 #[tokio::test]
 async fn a_missing_backend_has_langbots_error() {
-    let House { api, .. } = House::start("auto", |_| {}).await;
+    let TwoBackends { api, .. } = TwoBackends::start("auto", |_| {}).await;
     let socket = &mut api.socket("/rpc/ws").await;
-    for (asked, part) in [
+    for (requested, part) in [
         ("no-such-backend", "one, lost, two"),
         ("lost", "its program is missing (install `lost`)"),
     ] {
-        init(socket, asked).await;
+        init(socket, requested).await;
         let refused = run(socket, "s").await;
         let message = refused["message"].as_str().expect("text");
         let start = "BoxBackendUnavailableError: LangBot Box backend unavailable. ";
@@ -242,11 +242,12 @@ async fn a_missing_backend_has_langbots_error() {
 
 #[tokio::test]
 async fn the_operators_backend_takes_precedence_over_langbots() {
-    let House { api, two } = House::start("two", |config| config.backend_chosen = true).await;
+    let TwoBackends { api, two } =
+        TwoBackends::start("two", |config| config.backend_chosen = true).await;
     let socket = &mut api.socket("/rpc/ws").await;
-    let told = json!({"name": "two", "available": true});
-    assert_eq!(init(socket, "one").await, told);
-    assert_eq!(init(socket, "no-such-backend").await, told);
+    let expected = json!({"name": "two", "available": true});
+    assert_eq!(init(socket, "one").await, expected);
+    assert_eq!(init(socket, "no-such-backend").await, expected);
     assert_eq!(run(socket, "s").await["data"]["backend_name"], "two");
     two.break_down("it stopped", "start it");
     let refused = run(socket, "t").await;

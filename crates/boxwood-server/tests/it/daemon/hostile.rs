@@ -87,12 +87,12 @@ async fn a_long_command_is_a_400_and_a_huge_body_a_413() {
         "payload_too_large",
     );
     // The same without an announced length.
-    let pieces: Vec<Result<Vec<u8>, std::io::Error>> = thirty
+    let chunks: Vec<Result<Vec<u8>, std::io::Error>> = thirty
         .into_bytes()
         .chunks(1 << 20)
-        .map(|piece| Ok(piece.to_vec()))
+        .map(|chunk| Ok(chunk.to_vec()))
         .collect();
-    let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
+    let body = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
     refused(&api.post_text(EXEC, body).await, 413, "payload_too_large");
     // A command of a size that is allowed runs.
     let long = json!({"cmd": format!("echo ok #{}", "x".repeat(900_000))});

@@ -134,17 +134,17 @@ async fn queued_requests_time_out() {
     api.post("/v1/sessions/s", &json!({})).await;
     let gate = Gate::new();
     let command = gate.wait();
-    let (long, late) = tokio::join!(exec(&api, "s", &command), async {
+    let (long, timed_out) = tokio::join!(exec(&api, "s", &command), async {
         eventually("the long one has the turn", || async {
             number(&api, "boxwood_turns").await == 1
         })
         .await;
-        let late = exec(&api, "s", "true").await;
+        let timed_out = exec(&api, "s", "true").await;
         gate.open();
-        late
+        timed_out
     });
     assert_eq!(long.0, 200, "{}", long.1);
-    refused(&late, 503, "capacity");
+    refused(&timed_out, 503, "capacity");
     is_at_rest(&api).await;
 }
 
@@ -314,20 +314,20 @@ async fn connections_over_the_limit_are_refused_during_a_flood() {
     let refused = tokio::time::timeout(Duration::from_secs(30), refused.collect::<Vec<_>>())
         .await
         .expect("all that are too many are told or closed");
-    let mut told = 0;
+    let mut refusals = 0;
     for text in refused {
         // Above the number of refusals that are sent at the same time, connections are closed without a response.
         if !text.is_empty() {
-            told += 1;
+            refusals += 1;
             assert!(text.starts_with("HTTP/1.1 503"), "{text}");
             assert!(text.contains("retry-after: 1"), "{text}");
             assert!(text.contains("\"capacity\""), "{text}");
         }
     }
-    assert!(told >= 40, "{told}");
+    assert!(refusals >= 40, "{refusals}");
     eventually("there is room again", || async {
         exec(&api, "s", "true").await.0 == 200
     })
     .await;
-    assert!(number(&api, "boxwood_connections_refused_total").await >= told);
+    assert!(number(&api, "boxwood_connections_refused_total").await >= refusals);
 }

@@ -148,13 +148,13 @@ async fn an_old_client_has_one_stream_for_everything() {
     let stream = stream.header("accept", "text/event-stream").send().await;
     let stream = stream.expect("an answer");
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
-    let mut pieces = stream.bytes_stream();
-    let mut heard = String::new();
+    let mut chunks = stream.bytes_stream();
+    let mut received = String::new();
     let endpoint = loop {
-        let piece = pieces.next().await.expect("more").expect("bytes");
-        heard.push_str(&String::from_utf8_lossy(&piece));
-        if heard.contains("\n\n") {
-            let data = heard.lines().find_map(|line| line.strip_prefix("data:"));
+        let chunk = chunks.next().await.expect("more").expect("bytes");
+        received.push_str(&String::from_utf8_lossy(&chunk));
+        if received.contains("\n\n") {
+            let data = received.lines().find_map(|line| line.strip_prefix("data:"));
             break data.expect("an endpoint").trim().to_owned();
         }
     };
@@ -164,9 +164,9 @@ async fn an_old_client_has_one_stream_for_everything() {
         .await
         .expect("an answer");
     assert_eq!(sent.status(), 202);
-    while !heard.contains("serverInfo") {
-        let piece = pieces.next().await.expect("more").expect("bytes");
-        heard.push_str(&String::from_utf8_lossy(&piece));
+    while !received.contains("serverInfo") {
+        let chunk = chunks.next().await.expect("more").expect("bytes");
+        received.push_str(&String::from_utf8_lossy(&chunk));
     }
 }
 
@@ -177,10 +177,10 @@ async fn a_client_that_waits_for_news_does_not_hold_up_a_daemon_that_stops() {
     let id = session(&api, "/mcp/tiny").await;
     let get = api.request(Method::GET, "/mcp/tiny").header(SESSION, &id);
     let get = get.header("accept", "text/event-stream").send().await;
-    let mut pieces = get.expect("an answer").bytes_stream();
+    let mut chunks = get.expect("an answer").bytes_stream();
     let begin = std::time::Instant::now();
     api.daemon.ask_to_stop();
-    while pieces.next().await.is_some() {}
+    while chunks.next().await.is_some() {}
     assert!(begin.elapsed() < std::time::Duration::from_secs(30));
     let Api { daemon, .. } = api;
     daemon.stop().await;

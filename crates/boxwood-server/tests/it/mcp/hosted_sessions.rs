@@ -21,14 +21,14 @@ async fn with_server() -> Api {
     api
 }
 
-fn closed(answer: &(StatusCode, Value)) {
+fn refused_to_client(answer: &(StatusCode, Value)) {
     refused(answer, 403, "forbidden");
     let hint = answer.1["error"]["hint"].as_str().expect("a hint");
     assert!(hint.contains("boxwood mcp"), "{hint}");
 }
 
 /// Method, path below the session, body.
-fn doors() -> Vec<(Method, &'static str, Value)> {
+fn session_requests() -> Vec<(Method, &'static str, Value)> {
     let (get, post) = (|| Method::GET, || Method::POST);
     let cmd = || json!({"cmd": "env"});
     let process = || json!({"command": "env"});
@@ -133,10 +133,10 @@ fn is_tried(route: &str) -> bool {
                 .zip(&path)
                 .all(|(part, given)| part.starts_with('{') || part == given)
     };
-    doors().iter().any(|(method, path, _)| {
+    session_requests().iter().any(|(method, path, _)| {
         let path = path.split('?').next().unwrap_or_default();
-        let (wanted, pattern) = route.split_once(' ').expect("two words");
-        method.as_str().eq_ignore_ascii_case(wanted) && is_same(pattern, path)
+        let (expected_method, pattern) = route.split_once(' ').expect("two words");
+        method.as_str().eq_ignore_ascii_case(expected_method) && is_same(pattern, path)
     })
 }
 
@@ -150,17 +150,17 @@ async fn no_route_leads_a_client_into_the_box() {
 
     let api = with_server().await;
     let token = api.daemon.token("client");
-    for (method, path, body) in doors() {
+    for (method, path, body) in session_requests() {
         let bare = answer(ask(&api, method.clone(), path, &body)).await;
-        let what = format!("{method} {path}: {}", bare.1);
-        assert_eq!(bare.0, 403, "{what}");
-        closed(&bare);
+        let label = format!("{method} {path}: {}", bare.1);
+        assert_eq!(bare.0, 403, "{label}");
+        refused_to_client(&bare);
         let request = ask(&api, method.clone(), path, &body).bearer_auth(&token);
-        closed(&answer(request).await);
+        refused_to_client(&answer(request).await);
         // A token has no operator rights.
         let request = ask(&api, method, path, &body).bearer_auth(&token);
-        let told = answer(request.header(OPERATOR, "1")).await;
-        refused(&told, 403, "forbidden");
+        let response = answer(request.header(OPERATOR, "1")).await;
+        refused(&response, 403, "forbidden");
     }
     // It is visible to all clients and unchanged.
     let (_, list) = api.get("/v1/sessions").await;
@@ -190,19 +190,20 @@ async fn no_socket_leads_a_client_into_the_box() {
     ] {
         let url = format!("ws://{address}/v1/sessions/mcp-tiny/{path}");
         let error = tokio_tungstenite::connect_async(url).await;
-        let tokio_tungstenite::tungstenite::Error::Http(told) = error.expect_err("refused") else {
+        let tokio_tungstenite::tungstenite::Error::Http(response) = error.expect_err("refused")
+        else {
             panic!("{path}: no answer");
         };
-        assert_eq!(told.status(), 403, "{path}");
+        assert_eq!(response.status(), 403, "{path}");
     }
     let mut socket = api.socket("/v1/sessions/mcp-tiny/exec/ws").await;
     let start = json!({"type": "start", "spec": {"cmd": "env"}});
     let sent = socket.send(Message::text(start.to_string())).await;
     sent.expect("sent");
-    let told = next_text(&mut socket).await.expect("an answer");
+    let response = next_text(&mut socket).await.expect("an answer");
     assert!(
-        told.contains("forbidden") && told.contains("boxwood mcp"),
-        "{told}"
+        response.contains("forbidden") && response.contains("boxwood mcp"),
+        "{response}"
     );
 }
 
@@ -236,8 +237,8 @@ async fn neither_langbot_nor_the_agents_tools_lead_into_the_box() {
         ),
         ("box_delete_session", json!({"session_id": id})),
     ] {
-        let told = langbot(socket, action, data).await;
-        let message = told["message"].as_str().expect("text");
+        let response = langbot(socket, action, data).await;
+        let message = response["message"].as_str().expect("text");
         assert!(message.contains("boxwood mcp"), "{action}: {message}");
     }
     let seen = langbot(socket, "box_get_sessions", json!({})).await;
@@ -257,10 +258,10 @@ async fn neither_langbot_nor_the_agents_tools_lead_into_the_box() {
     ] {
         let body = json!({"arguments": arguments, "query": query});
         let path = format!("/v1/agent/tools/{tool}");
-        let (_, told) = api.post(&path, &body).await;
-        let told = told.to_string();
-        assert!(told.contains("hosted MCP server"), "{tool}: {told}");
-        assert!(!told.contains(SECRET), "{tool}: {told}");
+        let (_, response) = api.post(&path, &body).await;
+        let response = response.to_string();
+        assert!(response.contains("hosted MCP server"), "{tool}: {response}");
+        assert!(!response.contains(SECRET), "{tool}: {response}");
     }
     let (_, info) = api.get("/v1/mcp/servers/tiny").await;
     assert_eq!(info["runtime"]["status"], "connected", "{info}");
@@ -284,21 +285,25 @@ async fn no_event_tells_a_client_what_goes_on_in_the_box() {
     let exec = ask(&api, Method::POST, "/exec", &json!({"cmd": "true"}));
     let (status, done) = answer(exec.header(OPERATOR, "1")).await;
     assert_eq!(status, 200, "{done}");
-    let gone = ask(&api, Method::DELETE, "", &Value::Null);
-    let (status, told) = answer(gone.header(OPERATOR, "1")).await;
-    assert!(status.is_success(), "{told}");
-    for (at, stream) in streams.iter_mut().enumerate() {
-        let mut heard = String::new();
-        while !heard.contains("session_deleted") {
+    let delete = ask(&api, Method::DELETE, "", &Value::Null);
+    let (status, deleted) = answer(delete.header(OPERATOR, "1")).await;
+    assert!(status.is_success(), "{deleted}");
+    for (index, stream) in streams.iter_mut().enumerate() {
+        let mut events = String::new();
+        while !events.contains("session_deleted") {
             let chunk = stream.chunk().await.expect("events").expect("no end");
-            heard.push_str(&String::from_utf8_lossy(&chunk));
+            events.push_str(&String::from_utf8_lossy(&chunk));
         }
-        let is_operator = at == 3;
-        assert_eq!(heard.contains("exec_started"), is_operator, "{at}: {heard}");
-        let told = heard.contains("exec_finished");
-        assert_eq!(told, is_operator, "{at}: {heard}");
-        let told = heard.contains("process_");
-        assert!(is_operator || !told, "{at}: {heard}");
+        let is_operator = index == 3;
+        assert_eq!(
+            events.contains("exec_started"),
+            is_operator,
+            "{index}: {events}"
+        );
+        let has_exec = events.contains("exec_finished");
+        assert_eq!(has_exec, is_operator, "{index}: {events}");
+        let has_process = events.contains("process_");
+        assert!(is_operator || !has_process, "{index}: {events}");
     }
 }
 
@@ -329,6 +334,6 @@ async fn the_operator_gets_in_on_saying_so() {
     let start = json!({"type": "start", "spec": {"cmd": "echo here"}});
     let sent = socket.send(Message::text(start.to_string())).await;
     sent.expect("sent");
-    let told = next_text(&mut socket).await.expect("an answer");
-    assert!(!told.contains("forbidden"), "{told}");
+    let response = next_text(&mut socket).await.expect("an answer");
+    assert!(!response.contains("forbidden"), "{response}");
 }

@@ -123,8 +123,8 @@ async fn a_server_is_added_called_and_removed() {
         refused(&answer, status, code);
         let error = &answer.1["error"];
         assert_eq!(error["phase"], "tool_call", "{error}");
-        let words = error["message"].as_str().expect("text");
-        assert!(words.contains("refused the call"), "{words}");
+        let message = error["message"].as_str().expect("text");
+        assert!(message.contains("refused the call"), "{message}");
     }
 
     let (_, tools) = api.get("/v1/mcp/servers/tiny/tools").await;
@@ -147,10 +147,10 @@ async fn a_server_is_added_called_and_removed() {
         404,
         "session_not_found",
     );
-    for place in ["servers", "secrets", "greetings", "work", "boxes"] {
-        let path = api.daemon.state_dir().join("mcp").join(place);
+    for directory in ["servers", "secrets", "greetings", "work", "boxes"] {
+        let path = api.daemon.state_dir().join("mcp").join(directory);
         let left = std::fs::read_dir(path).into_iter().flatten().count();
-        assert_eq!(left, 0, "{place}");
+        assert_eq!(left, 0, "{directory}");
     }
 }
 
@@ -253,8 +253,8 @@ async fn what_makes_no_sense_is_refused() {
     assert_eq!(code, 201, "{info}");
     eventually("policy says no", || async {
         let runtime = status(&api, "b").await;
-        let words = runtime["error_message"].as_str().unwrap_or_default();
-        runtime["status"] == "error" && words.contains("allowed_mount_roots")
+        let message = runtime["error_message"].as_str().unwrap_or_default();
+        runtime["status"] == "error" && message.contains("allowed_mount_roots")
     })
     .await;
 }
@@ -305,11 +305,11 @@ async fn progress_comes_in_lines_and_ends() {
         .await
         .expect("an answer");
     assert_eq!(response.headers()["content-type"], "application/x-ndjson");
-    let told = lines(&response.text().await.expect("a body"));
-    let last = told.last().expect("a line");
-    assert_eq!(last["type"], "done", "{told:?}");
-    assert_eq!(last["runtime"]["status"], "connected", "{told:?}");
-    let phases: Vec<_> = told
+    let progress = lines(&response.text().await.expect("a body"));
+    let last = progress.last().expect("a line");
+    assert_eq!(last["type"], "done", "{progress:?}");
+    assert_eq!(last["runtime"]["status"], "connected", "{progress:?}");
+    let phases: Vec<_> = progress
         .iter()
         .filter_map(|line| line["phase"].as_str())
         .collect();
@@ -333,11 +333,11 @@ async fn who_waits_for_progress_does_not_hold_up_a_daemon_that_stops() {
         .send()
         .await
         .expect("an answer");
-    let mut pieces = response.bytes_stream();
-    assert!(pieces.next().await.is_some(), "it is on its way");
+    let mut chunks = response.bytes_stream();
+    assert!(chunks.next().await.is_some(), "it is on its way");
     let stopped = std::time::Instant::now();
     api.daemon.ask_to_stop();
-    while pieces.next().await.is_some() {}
+    while chunks.next().await.is_some() {}
     assert!(stopped.elapsed() < Duration::from_secs(30));
     let Api { daemon, .. } = api;
     daemon.stop().await;
@@ -359,8 +359,12 @@ async fn a_test_leaves_nothing_behind() {
     assert_eq!(result["ok"], true, "{result}");
     assert_eq!(result["runtime"]["tool_count"], 5);
     let answered = test("*/*", tiny("tiny")).await.expect("an answer");
-    let told = lines(&answered.text().await.expect("a body"));
-    assert_eq!(told.last().expect("a line")["type"], "done", "{told:?}");
+    let progress = lines(&answered.text().await.expect("a body"));
+    assert_eq!(
+        progress.last().expect("a line")["type"],
+        "done",
+        "{progress:?}"
+    );
 
     let broken = json!({"name": "x", "command": "sh", "args": ["-c", "echo no luck >&2; exit 1"]});
     let answered = test("application/json", broken).await.expect("an answer");
@@ -378,9 +382,9 @@ async fn a_test_leaves_nothing_behind() {
     assert_eq!(answered.status(), 400);
     // A client that disconnects in the middle.
     let answered = test("*/*", silent("silent")).await.expect("an answer");
-    let mut pieces = answered.bytes_stream();
-    assert!(pieces.next().await.is_some());
-    drop(pieces);
+    let mut chunks = answered.bytes_stream();
+    assert!(chunks.next().await.is_some());
+    drop(chunks);
     eventually("every box is gone", || async {
         let (_, sessions) = api.get("/v1/sessions").await;
         sessions["sessions"]
@@ -399,8 +403,8 @@ async fn a_stored_server_is_tried_beside_the_one_that_runs() {
     let running = added(&api, &tiny("tiny")).await;
     let test = |name: &str| {
         let path = format!("/v1/mcp/servers/{name}/test");
-        let asked = api.request(Method::POST, &path);
-        asked.header("accept", "application/json").send()
+        let request = api.request(Method::POST, &path);
+        request.header("accept", "application/json").send()
     };
     let result: Value = match test("tiny").await {
         Ok(answered) => answered.json().await.expect("JSON"),
@@ -414,11 +418,11 @@ async fn a_stored_server_is_tried_beside_the_one_that_runs() {
     assert_eq!(status(&api, "tiny").await["steps"], running["steps"]);
 
     // With its secrets, which are never shown. A disabled server is not started.
-    let told =
+    let script =
         "echo the key is $KEY >&2; test \"$KEY\" = hunter2 || exit 1; exec python3 -u -c \"$0\"";
-    let kept = json!({"name": "kept", "command": "sh", "args": ["-c", told, TINY],
+    let disabled = json!({"name": "kept", "command": "sh", "args": ["-c", script, TINY],
         "env": {"KEY": "hunter2"}, "enabled": false});
-    let (code, info) = api.post("/v1/mcp/servers", &kept).await;
+    let (code, info) = api.post("/v1/mcp/servers", &disabled).await;
     assert_eq!(code, 201, "{info}");
     let answered = test("kept").await.expect("an answer");
     let result: Value = answered.json().await.expect("JSON");
@@ -503,17 +507,21 @@ async fn watchers_and_metrics_see_how_servers_are() {
     added(&api, &tiny("tiny")).await;
     let broken = json!({"name": "broken", "command": "/nonexistent/program", "box": {"startup_timeout_sec": 1}});
     api.post("/v1/mcp/servers", &broken).await;
-    let mut heard = String::new();
+    let mut received = String::new();
     let hearing = async {
-        while !(heard.contains("event: mcp_connected") && heard.contains("event: mcp_failed")) {
-            let piece = events.next().await.expect("more").expect("bytes");
-            heard.push_str(&String::from_utf8_lossy(&piece));
+        while !(received.contains("event: mcp_connected") && received.contains("event: mcp_failed"))
+        {
+            let chunk = events.next().await.expect("more").expect("bytes");
+            received.push_str(&String::from_utf8_lossy(&chunk));
         }
     };
     tokio::time::timeout(Duration::from_mins(1), hearing)
         .await
         .expect("both events");
-    assert!(heard.contains("\"session_id\":\"mcp-tiny\""), "{heard}");
+    assert!(
+        received.contains("\"session_id\":\"mcp-tiny\""),
+        "{received}"
+    );
     let metrics = api
         .request(Method::GET, "/metrics")
         .send()

@@ -209,20 +209,20 @@ async fn ranges_are_served() {
 async fn large_files_stream_both_ways() {
     let api = with_session().await;
     // Larger than any JSON body may be.
-    let piece: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+    let chunk: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
     let count = 40;
-    let pieces = (0..count).map({
-        let piece = piece.clone();
-        move |_| Ok::<_, std::io::Error>(piece.clone())
+    let chunks = (0..count).map({
+        let chunk = chunk.clone();
+        move |_| Ok::<_, std::io::Error>(chunk.clone())
     });
-    let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
+    let body = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
     let (status, entry) = put(&api, "path=/workspace/deep/er/large&parents=true", body).await;
     assert_eq!(status, 201, "{entry}");
     assert_eq!(entry["size"], count << 20);
     let (status, bytes, _) = read(&api, "/workspace/deep/er/large", None).await;
     assert_eq!(status, 200);
     assert_eq!(bytes.len(), count << 20);
-    assert!(bytes.chunks(1 << 20).all(|got| got == piece));
+    assert!(bytes.chunks(1 << 20).all(|got| got == chunk));
     let (_, bytes, _) = read(
         &api,
         "/workspace/deep/er/large",

@@ -51,10 +51,10 @@ async fn an_image_is_imported_listed_and_removed() {
         let (_, list) = api.get(target).await;
         assert_eq!(list, json!({"images": [expected]}));
     }
-    let (status, gone) = api.delete(&format!("/v1/images/{name}?backend=fake")).await;
+    let (status, deleted) = api.delete(&format!("/v1/images/{name}?backend=fake")).await;
     assert_eq!(status, 200);
     assert_eq!(
-        gone,
+        deleted,
         json!({"deleted": "registry.example:5000/tools/python:3"})
     );
     let (status, body) = api.delete(&format!("/v1/images/{name}")).await;
@@ -100,8 +100,8 @@ async fn names_and_backends_that_make_no_sense_are_refused() {
 #[tokio::test]
 async fn an_archive_may_be_larger_than_any_other_body() {
     let api = Api::start_with(|config| config.http.max_body_bytes = 1024).await;
-    let pieces = futures_util::stream::iter((0..64).map(|_| Ok::<_, Infallible>(vec![1; 65_536])));
-    let (status, info) = put(&api, "/v1/images/large", Body::wrap_stream(pieces)).await;
+    let chunks = futures_util::stream::iter((0..64).map(|_| Ok::<_, Infallible>(vec![1; 65_536])));
+    let (status, info) = put(&api, "/v1/images/large", Body::wrap_stream(chunks)).await;
     assert_eq!(status, 201, "{info}");
     assert_eq!(info["size_bytes"], 64 * 65_536);
 }
@@ -201,12 +201,12 @@ async fn a_session_that_waits_for_its_image_says_so() {
     assert_eq!(api.post("/v1/sessions/s", &json!({})).await.0, 201);
     let mut text = String::new();
     while !text.contains("event: session_created") {
-        let piece = tokio::time::timeout(Duration::from_secs(10), events.chunk()).await;
-        let piece = piece
+        let chunk = tokio::time::timeout(Duration::from_secs(10), events.chunk()).await;
+        let chunk = chunk
             .expect("an event within 10 s")
             .expect("bytes")
             .expect("no end");
-        text.push_str(&String::from_utf8_lossy(&piece));
+        text.push_str(&String::from_utf8_lossy(&chunk));
     }
     let (first, _) = text.split_once("\n\n").expect("two events");
     assert!(first.contains("event: image_pull"), "{text}");

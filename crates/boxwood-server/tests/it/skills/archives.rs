@@ -81,8 +81,8 @@ async fn a_preview_lists_the_skills_of_an_archive() {
 
     let several = install(&api, "", three()).await;
     refused(&several, 400, "validation_error");
-    let words = several.1["error"]["message"].as_str().expect("words");
-    assert!(words.contains("office/csv"), "{words}");
+    let message = several.1["error"]["message"].as_str().expect("words");
+    assert!(message.contains("office/csv"), "{message}");
     let wrong = install(&api, "source_path=nope", three()).await;
     refused(&wrong, 400, "validation_error");
     assert!(names(&api).await.is_empty());

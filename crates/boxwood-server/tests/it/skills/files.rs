@@ -52,8 +52,8 @@ async fn file_contents_are_stored_unchanged() {
     let (got, first) = read(&api, "assets/deep/a%20b.bin").await;
     assert!(got == bytes, "the bytes differ");
     // An encoded slash is the same path.
-    let (got, again) = read(&api, "assets%2Fdeep%2Fa%20b.bin").await;
-    assert!(got == bytes && first == again);
+    let (got, encoded) = read(&api, "assets%2Fdeep%2Fa%20b.bin").await;
+    assert!(got == bytes && first == encoded);
     put(&api, "assets/deep/a%20b.bin", "new", None).await;
     let (got, second) = read(&api, "assets/deep/a%20b.bin").await;
     assert_eq!(got, b"new");
@@ -244,12 +244,12 @@ async fn no_path_leads_out_of_the_package() {
     ] {
         let request =
             format!("GET {FILES}/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        let said = api.raw(request.as_bytes()).await;
+        let response = api.raw(request.as_bytes()).await;
         assert!(
-            said.starts_with("HTTP/1.1 400") || said.starts_with("HTTP/1.1 404"),
-            "{path}: {said}"
+            response.starts_with("HTTP/1.1 400") || response.starts_with("HTTP/1.1 404"),
+            "{path}: {response}"
         );
-        assert!(!said.contains("Read them."), "{path}: {said}");
+        assert!(!response.contains("Read them."), "{path}: {response}");
     }
     for path in ["door%2Fsecret", "next%2FSKILL.md", "%2E%2E%2Fother"] {
         let (status, body) = api.delete(&format!("{FILES}/{path}")).await;
@@ -289,15 +289,15 @@ async fn files_are_limited_in_size() {
         "payload_too_large",
     );
     // Without a length in front.
-    let pieces = stream::iter((0..50).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 100])));
-    let body = reqwest::Body::wrap_stream(pieces);
+    let chunks = stream::iter((0..50).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 100])));
+    let body = reqwest::Body::wrap_stream(chunks);
     refused(
         &put(&api, "large", body, None).await,
         413,
         "payload_too_large",
     );
     let length = "PUT /v1/skills/pdf/files/large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n";
-    let said = api.raw(length.as_bytes()).await;
-    assert!(said.starts_with("HTTP/1.1 413"), "{said}");
+    let response = api.raw(length.as_bytes()).await;
+    assert!(response.starts_with("HTTP/1.1 413"), "{response}");
     refused(&api.get(&format!("{FILES}/large")).await, 404, "not_found");
 }

@@ -230,31 +230,31 @@ async fn unreadable_packages_are_listed_as_problems() {
 #[tokio::test]
 async fn responses_do_not_contain_the_path_of_the_store() {
     let api = with_skill("pdf").await;
-    let place = api.daemon.state_dir().display().to_string();
+    let state_dir = api.daemon.state_dir().display().to_string();
     let broken = api.daemon.state_dir().join("skills/broken");
     std::fs::create_dir_all(&broken).expect("a directory");
     std::fs::write(broken.join("SKILL.md"), b"\xff\xfe").expect("written");
-    let mut said = String::new();
+    let mut responses = String::new();
     for path in [
         SKILLS,
         "/v1/skills/pdf",
         "/v1/skills/pdf/files",
         "/v1/skills/x",
     ] {
-        said += &api.get(path).await.1.to_string();
+        responses += &api.get(path).await.1.to_string();
     }
-    said += &api
+    responses += &api
         .post(SKILLS, &json!({"name": "pdf"}))
         .await
         .1
         .to_string();
-    said += &api
+    responses += &api
         .post(SKILLS, &json!({"name": "broken"}))
         .await
         .1
         .to_string();
-    assert!(!said.contains(&place), "{said}");
-    assert!(!said.contains("skills/"), "{said}");
+    assert!(!responses.contains(&state_dir), "{responses}");
+    assert!(!responses.contains("skills/"), "{responses}");
 }
 
 #[tokio::test]
@@ -288,6 +288,6 @@ async fn an_error_names_the_missing_skill() {
         .post("/v1/sessions/t", &json!({"skills": ["pdf", "nope"]}))
         .await;
     assert!(missing.0.is_client_error(), "{missing:?}");
-    let words = missing.1["error"]["message"].as_str().expect("words");
-    assert!(words.contains("nope"), "{words}");
+    let message = missing.1["error"]["message"].as_str().expect("words");
+    assert!(message.contains("nope"), "{message}");
 }
