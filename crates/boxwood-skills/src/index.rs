@@ -63,12 +63,12 @@ impl Contents {
     }
 }
 
-type Known = (Option<Stamp>, Arc<Skill>);
+type CachedSkill = (Option<Stamp>, Arc<Skill>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     /// By path, with the metadata of the entry file when it was read.
-    loaded: HashMap<PathBuf, Known>,
+    loaded: HashMap<PathBuf, CachedSkill>,
 }
 
 /// Metadata that changes with a file. The ctime cannot be set by programs.
@@ -157,7 +157,7 @@ impl Index {
                     match load(known.remove(&path), dir.as_fd(), entry, &full, limits) {
                         Ok((stamp, skill)) => {
                             let text = &mut costs[cost_index].text;
-                            *text = text.saturating_add(weight(&skill));
+                            *text = text.saturating_add(counted_text(&skill));
                             self.loaded
                                 .insert(path.clone(), (stamp, Arc::clone(&skill)));
                             contents.skills.push(Located { skill, path });
@@ -200,7 +200,7 @@ struct SearchCost {
     is_reported: bool,
 }
 
-fn weight(skill: &Skill) -> u64 {
+fn counted_text(skill: &Skill) -> u64 {
     let texts = [
         &skill.name,
         &skill.display_name,
@@ -213,12 +213,12 @@ fn weight(skill: &Skill) -> u64 {
 
 /// Reads a skill, unless the one that was read before is still current.
 fn load(
-    known: Option<Known>,
+    known: Option<CachedSkill>,
     dir: BorrowedFd<'_>,
     entry: &'static str,
     full: &Path,
     limits: &Limits,
-) -> Result<Known, SkillError> {
+) -> Result<CachedSkill, SkillError> {
     // Taken before reading, so that a file that changes meanwhile counts as young.
     let now = SystemTime::now();
     // The timestamps of a link do not change with its target, so its target is always read.

@@ -22,7 +22,7 @@ pub(super) fn variables(environment: &Environment) -> Vec<(String, String)> {
 }
 
 /// Relative directories are resolved against the working directory at startup.
-pub(super) fn settle(
+pub(super) fn resolve(
     section: &BoxSection,
     profiles: &BTreeMap<String, ProfileConfig>,
 ) -> Result<AgentSettings, ConfigError> {
@@ -78,7 +78,7 @@ mod tests {
     fn the_agents_exec_timeout_comes_from_its_profile() {
         let of = |name: &str| {
             let section = section(json!({"local": {"profile": name}}));
-            settle(&section, &with_profile()).expect("fine")
+            resolve(&section, &with_profile()).expect("fine")
         };
         assert_eq!(of("quick").exec_timeout_sec, Some(2));
         assert_eq!(of("default").exec_timeout_sec, Some(30));
@@ -90,10 +90,10 @@ mod tests {
         let remote = json!({
             "local": {"profile": "theirs"}, "runtime": {"endpoint": "http://10.0.0.7:5410"}
         });
-        let found = settle(&section(remote), &with_profile()).expect("not ours to judge");
+        let found = resolve(&section(remote), &with_profile()).expect("not ours to judge");
         assert_eq!(found.profile, "theirs");
         assert_eq!(found.exec_timeout_sec, None);
         let local = section(json!({"local": {"profile": "theirs"}}));
-        assert!(settle(&local, &with_profile()).is_err());
+        assert!(resolve(&local, &with_profile()).is_err());
     }
 }

@@ -122,7 +122,7 @@ pub fn load_from(
         path: flags.config.clone().unwrap_or_default(),
         message: error.message().to_owned(),
     })?;
-    tree.settle(&defaults, &environment)
+    tree.resolve(&defaults, &environment)
 }
 
 fn text_variables(
@@ -452,15 +452,15 @@ mod tests {
 
     #[test]
     fn the_flag_overrides_the_variable_for_shutdown_boxes() {
-        let keep = |word: &str| Flags {
+        let flags = |value: &str| Flags {
             config: Some("/dev/null".into()),
-            on_shutdown: Some(word.to_owned()),
+            on_shutdown: Some(value.to_owned()),
             ..Flags::default()
         };
         let environment = variables(&[("BOXWOOD_SHUTDOWN__BOXES", "stop_ephemeral")]);
-        let config = load_from(&keep("keep"), environment, false).expect("valid");
+        let config = load_from(&flags("keep"), environment, false).expect("valid");
         assert_eq!(config.shutdown.boxes, ShutdownBoxes::Keep);
-        let error = load_from(&keep("Keep"), variables(&[]), false).expect_err("invalid");
+        let error = load_from(&flags("Keep"), variables(&[]), false).expect_err("invalid");
         assert!(error.to_string().contains("--on-shutdown Keep"), "{error}");
     }
 

@@ -102,10 +102,10 @@ pub(super) struct Tree {
 impl Tree {
     /// Checks that span several keys of the `[box]` table.
     pub(super) fn check_agent(&self) -> Result<(), ConfigError> {
-        agent::settle(&self.agent, &self.profiles).map(drop)
+        agent::resolve(&self.agent, &self.profiles).map(drop)
     }
 
-    pub(super) fn settle(
+    pub(super) fn resolve(
         self,
         defaults: &DefaultPaths,
         environment: &Environment,
@@ -126,7 +126,7 @@ impl Tree {
             .or_else(|| defaults.run_dir.clone())
             .unwrap_or_else(|| state_dir.join("run"));
         let agent = self.agent.with_environment(agent::variables(environment));
-        let agent = agent::settle(&agent, &self.profiles)?;
+        let agent = agent::resolve(&agent, &self.profiles)?;
         Ok(Config {
             listen: self.listen.unwrap_or_default().0,
             state_dir: absolute(state_dir)?,
@@ -222,11 +222,11 @@ impl<'de> Deserialize<'de> for Listen {
         if text == "none" {
             return Ok(Self(None));
         }
-        let spelled = match text.strip_prefix("localhost:") {
+        let address_text = match text.strip_prefix("localhost:") {
             Some(port) => format!("127.0.0.1:{port}"),
             None => text.clone(),
         };
-        spelled
+        address_text
             .parse()
             .map(|address| Self(Some(address)))
             .map_err(|_| {

@@ -24,10 +24,10 @@ pub enum SocketError {
     },
     #[error("failed to listen on `{path}`")]
     BindUnix { path: String, source: io::Error },
-    #[error("the socket `{name}` from {giver} cannot be used: {why}")]
-    Wrong {
+    #[error("the socket `{name}` from {sender} cannot be used: {why}")]
+    Unusable {
         name: String,
-        giver: &'static str,
+        sender: &'static str,
         why: &'static str,
     },
 }
@@ -38,10 +38,10 @@ impl SocketError {
             Self::Bind { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
                 Some("the address is in use by another program; use another --listen address")
             }
-            Self::Wrong { giver, .. } if *giver == SERVICE_MANAGER => Some(
+            Self::Unusable { sender, .. } if *sender == SERVICE_MANAGER => Some(
                 "give the daemon `ListenStream=` sockets with `Accept=no`, TCP or Unix, and nothing else",
             ),
-            Self::Bind { .. } | Self::BindUnix { .. } | Self::Wrong { .. } => None,
+            Self::Bind { .. } | Self::BindUnix { .. } | Self::Unusable { .. } => None,
         }
     }
 }
@@ -88,12 +88,12 @@ impl Socket {
     fn inherited(
         descriptor: OwnedFd,
         name: String,
-        giver: &'static str,
+        sender: &'static str,
         owner: SocketOwner,
     ) -> Result<Self, SocketError> {
         match kind_of(descriptor) {
             Ok(kind) => Ok(Self { kind, owner }),
-            Err(why) => Err(SocketError::Wrong { name, giver, why }),
+            Err(why) => Err(SocketError::Unusable { name, sender, why }),
         }
     }
 

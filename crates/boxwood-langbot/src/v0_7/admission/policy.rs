@@ -11,7 +11,7 @@ use crate::models::coerce;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AdmissionPolicy {
-    #[serde(deserialize_with = "truth")]
+    #[serde(deserialize_with = "boolean")]
     pub(crate) required: bool,
     pub(crate) logical_session_id: String,
     pub(crate) required_backend: String,
@@ -22,7 +22,7 @@ pub(crate) struct AdmissionPolicy {
     pub(crate) cpus: f64,
     pub(crate) memory_mb: u64,
     pub(crate) pids_limit: u64,
-    #[serde(deserialize_with = "truth")]
+    #[serde(deserialize_with = "boolean")]
     pub(crate) read_only_rootfs: bool,
     pub(crate) workspace_quota_mb: u64,
     pub(crate) readiness_cache_sec: u64,
@@ -115,7 +115,7 @@ impl AdmissionPolicy {
 }
 
 /// A boolean in one of the spellings of LangBot.
-fn truth<'de, D: Deserializer<'de>>(input: D) -> Result<bool, D::Error> {
+fn boolean<'de, D: Deserializer<'de>>(input: D) -> Result<bool, D::Error> {
     let value = Value::deserialize(input)?;
     coerce::boolean(&value).map_err(|_| D::Error::custom(format!("{value} is not true or false")))
 }

@@ -40,11 +40,11 @@ impl Readiness {
         if !settings.policy.required {
             return standard(langbot);
         }
-        let fresh = Duration::from_secs(settings.policy.readiness_cache_sec);
+        let max_age = Duration::from_secs(settings.policy.readiness_cache_sec);
         let mut last = self.last.lock().await;
         if let Some(cached) = &*last
             && cached.revision == settings.revision
-            && cached.at.elapsed() <= fresh
+            && cached.at.elapsed() <= max_age
         {
             return cached.report.clone();
         }
@@ -70,7 +70,7 @@ impl Readiness {
             .as_object()
             .into_iter()
             .flatten()
-            .filter(|(_, holds)| **holds != true)
+            .filter(|(_, passed)| **passed != true)
             .map(|(name, _)| name.as_str())
             .collect();
         Err(not_ready(format!(
@@ -101,7 +101,7 @@ impl Readiness {
         let soft = self.soft_storage;
         let available = probe.is_some() && backend.available;
         let mut checks = Map::new();
-        for (name, holds) in [
+        for (name, passed) in [
             ("configuration", settings.policy.error.is_none()),
             // Boxes of both backends use the same mechanisms, which are checked below.
             (
@@ -128,9 +128,9 @@ impl Readiness {
                 settings.policy.max_managed_processes == 0,
             ),
         ] {
-            checks.insert(name.to_owned(), holds.into());
+            checks.insert(name.to_owned(), passed.into());
         }
-        let ready = checks.values().all(|holds| *holds == true);
+        let ready = checks.values().all(|passed| *passed == true);
         let mut report = json!({
             "ready": ready,
             "mode": "grant_enforced",

@@ -114,9 +114,9 @@ async fn a_request_may_name_its_backend() {
     assert_eq!(lost.1["error"]["hint"], "install `lost`");
     // What was named does not turn into another one when it is gone.
     two.break_down("it stopped", "start it");
-    let gone = api.post("/v1/sessions/t", &json!({"backend": "two"})).await;
-    refused(&gone, 503, "backend_unavailable");
-    assert_eq!(gone.1["error"]["hint"], "start it");
+    let unavailable = api.post("/v1/sessions/t", &json!({"backend": "two"})).await;
+    refused(&unavailable, 503, "backend_unavailable");
+    assert_eq!(unavailable.1["error"]["hint"], "start it");
     assert_eq!(api.backend.starts(), 0);
     two.mend();
 }

@@ -134,8 +134,8 @@ async fn bodies_are_strict() {
 #[tokio::test]
 async fn a_name_can_be_used_only_once() {
     let api = with_skill("pdf").await;
-    let again = api.post(SKILLS, &json!({"name": "pdf"})).await;
-    refused(&again, 409, "validation_error");
+    let duplicate = api.post(SKILLS, &json!({"name": "pdf"})).await;
+    refused(&duplicate, 409, "validation_error");
     let (_, skill) = api.get("/v1/skills/pdf").await;
     assert_eq!(skill["description"], "Reads files", "the first one stays");
 }

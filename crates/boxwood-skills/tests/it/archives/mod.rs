@@ -134,7 +134,7 @@ fn a_million_selected_paths_are_handled_quickly() {
         stored("a/SKILL.md", skill_md("a")),
         stored("b/SKILL.md", "b"),
     ]);
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let strange: Vec<String> = (0..300_000).map(|number| format!("x{number}")).collect();
     let selection = ZipSelection {
         source_paths: strange,
@@ -155,6 +155,6 @@ fn a_million_selected_paths_are_handled_quickly() {
     };
     let installed = fixture.store.install_zip(&bytes, &request, &selection);
     assert_eq!(installed.expect("installed").len(), 1);
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert!(took < std::time::Duration::from_secs(30), "{took:?}");
 }
