@@ -46,13 +46,17 @@ impl Failure {
     }
 
     /// An invalid argument.
-    pub(crate) fn usage(what: impl Into<String>) -> Self {
-        Self::new(ErrorCode::ValidationError, anyhow::Error::msg(what.into())).exit(EXIT_USAGE)
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(
+            ErrorCode::ValidationError,
+            anyhow::Error::msg(message.into()),
+        )
+        .exit(EXIT_USAGE)
     }
 
     /// An operation on this machine failed.
-    pub(crate) fn local(what: impl Into<String>, source: io::Error) -> Self {
-        let error = anyhow::Error::new(source).context(what.into());
+    pub(crate) fn local(message: impl Into<String>, source: io::Error) -> Self {
+        let error = anyhow::Error::new(source).context(message.into());
         Self::new(ErrorCode::InternalError, error)
     }
 

@@ -89,17 +89,18 @@ impl Download<'_> {
                 .hint("pack it in the box with tar and copy the archive"));
             }
             for entry in list.entries {
-                let inside = format!("{}/{}", from.trim_end_matches('/'), entry.name);
+                let source_path = format!("{}/{}", from.trim_end_matches('/'), entry.name);
                 if !is_plain(&entry.name) {
-                    self.progress.skip(&inside, "its name cannot be used here");
+                    self.progress
+                        .skip(&source_path, "its name cannot be used here");
                     continue;
                 }
-                let here = to.join(&entry.name);
+                let target_path = to.join(&entry.name);
                 match entry.kind {
-                    FileKind::Directory => pending.push((inside, here)),
-                    FileKind::File => self.file(&inside, &here, &entry).await?,
-                    FileKind::Symlink => self.progress.skip(&inside, "it is a symbolic link"),
-                    FileKind::Other => self.progress.skip(&inside, "it is not a regular file"),
+                    FileKind::Directory => pending.push((source_path, target_path)),
+                    FileKind::File => self.file(&source_path, &target_path, &entry).await?,
+                    FileKind::Symlink => self.progress.skip(&source_path, "it is a symbolic link"),
+                    FileKind::Other => self.progress.skip(&source_path, "it is not a regular file"),
                 }
             }
         }

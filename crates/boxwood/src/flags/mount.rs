@@ -23,14 +23,14 @@ impl FromStr for Mount {
         let help = || format!("`{text}` is not a mount; write `HOST:/path` or `HOST:/path:ro`");
         let (rest, mode) = split_mode(text);
         // The last `:/` divides, so that host paths may have colons.
-        let at = rest.rfind(":/").ok_or_else(help)?;
-        let (host, inside) = (&rest[..at], &rest[at + 1..]);
+        let separator = rest.rfind(":/").ok_or_else(help)?;
+        let (host, box_path) = (&rest[..separator], &rest[separator + 1..]);
         if host.is_empty() {
             return Err(help());
         }
         Ok(Self(MountSpec {
             host_path: absolute_text(host)?,
-            mount_path: inside.to_owned(),
+            mount_path: box_path.to_owned(),
             mode: mode.unwrap_or(MountMode::Rw),
         }))
     }
@@ -77,9 +77,9 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: Option<(&str, &str, MountMode)>) {
         let found = text.parse::<Mount>().ok().map(|mount| mount.0);
-        let expected = expected.map(|(host, inside, mode)| MountSpec {
+        let expected = expected.map(|(host, box_path, mode)| MountSpec {
             host_path: host.to_owned(),
-            mount_path: inside.to_owned(),
+            mount_path: box_path.to_owned(),
             mode,
         });
         assert_eq!(found, expected, "{text:?}");

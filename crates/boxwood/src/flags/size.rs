@@ -50,16 +50,16 @@ pub(crate) fn size_text(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
     }
-    let (mut whole, mut rest, mut unit) = (bytes / 1024, bytes % 1024, 0);
-    while whole >= 1024 && unit + 1 < UNITS.len() {
-        rest = whole % 1024;
-        whole /= 1024;
+    let (mut integer, mut rest, mut unit) = (bytes / 1024, bytes % 1024, 0);
+    while integer >= 1024 && unit + 1 < UNITS.len() {
+        rest = integer % 1024;
+        integer /= 1024;
         unit += 1;
     }
-    if whole < 10 {
-        format!("{whole}.{} {}", rest * 10 / 1024, UNITS[unit])
+    if integer < 10 {
+        format!("{integer}.{} {}", rest * 10 / 1024, UNITS[unit])
     } else {
-        format!("{whole} {}", UNITS[unit])
+        format!("{integer} {}", UNITS[unit])
     }
 }
 

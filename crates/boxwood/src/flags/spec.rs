@@ -187,9 +187,9 @@ pub(crate) fn whole_seconds(duration: Duration) -> u64 {
 }
 
 /// The words of a command, quoted for `/bin/sh -c`.
-pub(crate) fn command_line(words: &[String]) -> String {
-    let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
-    words.join(" ")
+pub(crate) fn command_line(argv: &[String]) -> String {
+    let argv: Vec<_> = argv.iter().map(|word| quoted(word)).collect();
+    argv.join(" ")
 }
 
 fn quoted(word: &str) -> String {
@@ -208,9 +208,9 @@ mod tests {
 
     #[test]
     fn words_survive_the_shell() {
-        let words = ["echo", "a b", "it's", "", "$HOME", "A=1", "*"].map(str::to_owned);
+        let argv = ["echo", "a b", "it's", "", "$HOME", "A=1", "*"].map(str::to_owned);
         assert_eq!(
-            command_line(&words),
+            command_line(&argv),
             r"echo 'a b' 'it'\''s' '' '$HOME' 'A=1' '*'"
         );
     }

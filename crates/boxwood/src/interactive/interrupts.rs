@@ -14,7 +14,7 @@ const UNCHANGED: u32 = 2;
 
 pub(crate) struct Interrupts {
     signals: [(i32, Signal); 4],
-    seen: u32,
+    count: u32,
 }
 
 impl Interrupts {
@@ -29,7 +29,7 @@ impl Interrupts {
             ])
         };
         let signals = signals().map_err(|error| Failure::local("cannot receive signals", error))?;
-        Ok(Self { signals, seen: 0 })
+        Ok(Self { signals, count: 0 })
     }
 
     pub(crate) async fn next(&mut self) -> i32 {
@@ -40,8 +40,8 @@ impl Interrupts {
                 .map_or(Poll::Pending, Poll::Ready)
         })
         .await;
-        self.seen += 1;
-        if self.seen > UNCHANGED {
+        self.count += 1;
+        if self.count > UNCHANGED {
             SIGKILL
         } else {
             signal

@@ -58,13 +58,15 @@ impl Connect {
     }
 }
 
-pub(crate) async fn attach(mut control: Control, events: Events, how: Connect) -> Outcome<u8> {
+pub(crate) async fn attach(mut control: Control, events: Events, connect: Connect) -> Outcome<u8> {
     let interrupts = Interrupts::watch()?;
-    let raw = (how == Connect::Terminal).then(RawMode::enter).transpose();
+    let raw = (connect == Connect::Terminal)
+        .then(RawMode::enter)
+        .transpose();
     let raw = raw.map_err(|error| Failure::local("cannot configure the terminal", error))?;
     let exit = tokio::select! {
         exit = forward_output(events) => exit,
-        failure = forward_input(&mut control, interrupts, how) => Err(failure),
+        failure = forward_input(&mut control, interrupts, connect) => Err(failure),
     };
     if exit.is_err() {
         // A command that can be resumed would wait for a client. If the daemon is not reachable, the command ends after a
@@ -94,9 +96,13 @@ async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Outcome<
 }
 
 /// Forwards input, signals and resizes. Returns only on failure: the exit status arrives with the output.
-async fn forward_input(control: &mut Control, mut interrupts: Interrupts, how: Connect) -> Failure {
-    let mut stdin = (how != Connect::Output).then(StdinReader::start);
-    let mut resizes = (how == Connect::Terminal)
+async fn forward_input(
+    control: &mut Control,
+    mut interrupts: Interrupts,
+    connect: Connect,
+) -> Failure {
+    let mut stdin = (connect != Connect::Output).then(StdinReader::start);
+    let mut resizes = (connect == Connect::Terminal)
         .then(|| Resizes::watch().ok())
         .flatten();
     loop {
@@ -108,7 +114,7 @@ async fn forward_input(control: &mut Control, mut interrupts: Interrupts, how: C
                     tokio::time::sleep(KILL_TIMEOUT).await;
                     return Failure::internal("the command was killed, but the daemon reported no exit status");
                 }
-                if how == Connect::Terminal && TERMINAL_CLOSED.contains(&number) {
+                if connect == Connect::Terminal && TERMINAL_CLOSED.contains(&number) {
                     return Failure::internal("the terminal was closed");
                 }
             }

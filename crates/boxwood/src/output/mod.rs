@@ -138,12 +138,12 @@ impl Colour {
 
 /// How long ago something was, for a column.
 pub(crate) fn ago(then: Timestamp) -> String {
-    let passed = Timestamp::now().duration_since(then);
+    let elapsed = Timestamp::now().duration_since(then);
     // The daemon's clock may be ahead.
-    let passed = Duration::try_from(passed).unwrap_or_default();
-    match passed.as_secs() {
+    let elapsed = Duration::try_from(elapsed).unwrap_or_default();
+    match elapsed.as_secs() {
         0 => "now".to_owned(),
-        _ => format!("{} ago", duration_text(passed)),
+        _ => format!("{} ago", duration_text(elapsed)),
     }
 }
 

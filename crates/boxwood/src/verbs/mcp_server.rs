@@ -58,7 +58,7 @@ pub(crate) fn main(args: &Args, url: Option<&str>) -> Outcome<()> {
 
 fn print_config(args: &Args, client: ClientKind, url: Option<&str>) -> Outcome<()> {
     let session = args.session.as_ref();
-    let reach = if args.http {
+    let entry = if args.http {
         let header = session.map(|session| ("Boxwood-Session".to_owned(), session.to_string()));
         daemon::reach_by_http(url, "/mcp", header.into_iter().collect())?
     } else {
@@ -68,7 +68,7 @@ fn print_config(args: &Args, client: ClientKind, url: Option<&str>) -> Outcome<(
         }
         daemon::reach_by_command(url, args)?
     };
-    Output::json(&client_config(client.into(), [("boxwood", &reach)]))
+    Output::json(&client_config(client.into(), [("boxwood", &entry)]))
 }
 
 async fn serve(args: &Args, url: Option<&str>) -> Outcome<()> {

@@ -158,14 +158,14 @@ async fn call(args: &Call, client: &Client, output: Output) -> Outcome<u8> {
     Ok(if failed { EXIT_ERROR } else { 0 })
 }
 
-fn parsed<T: DeserializeOwned>(what: &str, text: &str) -> Outcome<T> {
+fn parsed<T: DeserializeOwned>(name: &str, text: &str) -> Outcome<T> {
     // First as an object, because derived types also accept arrays, field by field.
     let object: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
-        Failure::usage(format!("{what} must be a JSON object: {error}"))
+        Failure::usage(format!("{name} must be a JSON object: {error}"))
             .hint("put it in single quotes: '{\"command\": \"ls\"}'")
     })?;
     serde_json::from_value(Value::Object(object))
-        .map_err(|error| Failure::usage(format!("{what}: {error}")))
+        .map_err(|error| Failure::usage(format!("{name}: {error}")))
 }
 
 /// Prints short values in a table, and long text below it.

@@ -111,8 +111,8 @@ fn counted<R: AsyncRead + Send + Unpin + 'static>(
     reader: R,
 ) -> impl AsyncRead + Send + Unpin + 'static {
     let (mut bytes, mut line) = (0, StatusLine::new(true));
-    InspectReader::new(reader, move |piece| {
-        bytes += piece.len() as u64;
+    InspectReader::new(reader, move |chunk| {
+        bytes += chunk.len() as u64;
         line.draw(|| format!("sent {}", size_text(bytes)));
     })
 }
@@ -129,7 +129,7 @@ fn name_of(source: &Path) -> Outcome<ImageName> {
     let name = name.ok_or_else(unnamed)?.to_ascii_lowercase();
     let stem = [".tar.gz", ".tgz", ".tar"]
         .into_iter()
-        .find_map(|ending| name.strip_suffix(ending))
+        .find_map(|extension| name.strip_suffix(extension))
         .unwrap_or(&name);
     ImageName::new(stem).map_err(|_| unnamed())
 }

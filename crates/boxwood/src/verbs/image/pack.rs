@@ -30,9 +30,9 @@ impl PackError {
 impl From<PackError> for Failure {
     fn from(error: PackError) -> Self {
         let denied = error.source.kind() == io::ErrorKind::PermissionDenied;
-        let what = format!("cannot pack `{}`", error.path.display());
+        let message = format!("cannot pack `{}`", error.path.display());
         let hint = denied.then(|| "run it as a user who may read the whole directory".to_owned());
-        Self::local(what, error.source).maybe_hint(hint)
+        Self::local(message, error.source).maybe_hint(hint)
     }
 }
 
@@ -43,20 +43,20 @@ pub(super) fn pack(directory: &Path, out: &mut dyn Write) -> Result<(), PackErro
     };
     // A list instead of recursion, because directories may be nested deeply.
     let mut waiting = vec![PathBuf::new()];
-    while let Some(inside) = waiting.pop() {
-        let path = directory.join(&inside);
+    while let Some(relative) = waiting.pop() {
+        let path = directory.join(&relative);
         let failed = |source| PackError {
             path: path.clone(),
             source,
         };
         // The directory itself may be a link.
-        let metadata = if inside.as_os_str().is_empty() {
+        let metadata = if relative.as_os_str().is_empty() {
             fs::metadata(&path)
         } else {
             fs::symlink_metadata(&path)
         };
         let metadata = metadata.map_err(failed)?;
-        packer.add(&path, &inside, &metadata).map_err(failed)?;
+        packer.add(&path, &relative, &metadata).map_err(failed)?;
         if metadata.is_dir() {
             let mut names = Vec::new();
             for entry in fs::read_dir(&path).map_err(failed)? {
@@ -64,7 +64,7 @@ pub(super) fn pack(directory: &Path, out: &mut dyn Write) -> Result<(), PackErro
             }
             // Reversed, because the next one is taken from the end.
             names.sort_by(|one, other| other.cmp(one));
-            waiting.extend(names.into_iter().map(|name| inside.join(name)));
+            waiting.extend(names.into_iter().map(|name| relative.join(name)));
         }
     }
     let finished = packer.archive.into_inner().and_then(Write::flush);
@@ -81,17 +81,17 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    fn add(&mut self, path: &Path, inside: &Path, metadata: &Metadata) -> io::Result<()> {
+    fn add(&mut self, path: &Path, relative: &Path, metadata: &Metadata) -> io::Result<()> {
         let mut header = Header::new_gnu();
         header.set_metadata(metadata);
         if metadata.is_dir() {
-            let name = Path::new("./").join(inside);
+            let name = Path::new("./").join(relative);
             return self.archive.append_data(&mut header, name, io::empty());
         }
         if metadata.is_symlink() {
             header.set_size(0);
             let target = fs::read_link(path)?;
-            return self.archive.append_link(&mut header, inside, target);
+            return self.archive.append_link(&mut header, relative, target);
         }
         if !metadata.is_file() {
             return Ok(());
@@ -100,7 +100,7 @@ impl Packer<'_> {
         if let Some(first) = self.linked.get(&id) {
             header.set_size(0);
             header.set_entry_type(EntryType::Link);
-            return self.archive.append_link(&mut header, inside, first);
+            return self.archive.append_link(&mut header, relative, first);
         }
         // The path may have been replaced: links are not followed, and pipes are not waited for.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -113,12 +113,12 @@ impl Packer<'_> {
         // Exactly as many bytes as the header announces, even if the file grows meanwhile.
         let mut content = file.take(metadata.len());
         self.archive
-            .append_data(&mut header, inside, &mut content)?;
+            .append_data(&mut header, relative, &mut content)?;
         if content.limit() > 0 {
             return Err(io::Error::other("it became shorter while it was read"));
         }
         if metadata.nlink() > 1 {
-            self.linked.insert(id, inside.to_owned());
+            self.linked.insert(id, relative.to_owned());
         }
         Ok(())
     }

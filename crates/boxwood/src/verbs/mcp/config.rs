@@ -44,7 +44,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn main(args: &Args, client: &Client, url: Option<&str>) -> Outcome<u8> {
-    let reach = |server: &str| {
+    let entry = |server: &str| {
         if args.http {
             return daemon::reach_by_http(url, &format!("/mcp/{server}"), Vec::new());
         }
@@ -53,14 +53,14 @@ pub(super) async fn main(args: &Args, client: &Client, url: Option<&str>) -> Out
     // The name of the entry, and how the client reaches the server.
     let mut entries = Vec::new();
     if args.all {
-        entries.push(("boxwood".to_owned(), reach("_all")?));
+        entries.push(("boxwood".to_owned(), entry("_all")?));
     } else {
         for name in names(args, client).await? {
-            let reach = reach(&name)?;
-            entries.push((name, reach));
+            let entry = entry(&name)?;
+            entries.push((name, entry));
         }
     }
-    let entries = entries.iter().map(|(name, reach)| (name.as_str(), reach));
+    let entries = entries.iter().map(|(name, entry)| (name.as_str(), entry));
     Output::json(&client_config(args.client.into(), entries))?;
     Ok(0)
 }

@@ -71,13 +71,13 @@ impl Wait {
 
 async fn follow(client: &Client, servers: &mut [McpServerInfo], output: Output) -> Outcome<()> {
     let (sender, mut update) = mpsc::channel(QUEUE);
-    for (at, server) in servers.iter().enumerate() {
+    for (index, server) in servers.iter().enumerate() {
         let (client, name, sender) = (client.clone(), server.name.clone(), sender.clone());
         tokio::spawn(async move {
-            let ended = watch(&client, &name, at, &sender).await;
+            let ended = watch(&client, &name, index, &sender).await;
             if let Err(error) = ended {
                 // Fails if another server's error has already ended the command.
-                let _ = sender.send((at, Err(error))).await;
+                let _ = sender.send((index, Err(error))).await;
             }
         });
     }
@@ -88,12 +88,12 @@ async fn follow(client: &Client, servers: &mut [McpServerInfo], output: Output) 
     while settled < servers.len() {
         tokio::select! {
             update = update.recv() => {
-                let Some((at, update)) = update else { break };
+                let Some((index, update)) = update else { break };
                 let update = update.map_err(refused)?;
-                let name = servers[at].name.to_string();
+                let name = servers[index].name.to_string();
                 display.update(&name, &update);
                 if let McpProgress::Done { runtime } = update {
-                    servers[at].runtime = *runtime;
+                    servers[index].runtime = *runtime;
                     settled += 1;
                 }
             }
@@ -109,7 +109,7 @@ type Update = (usize, Result<McpProgress, ClientError>);
 async fn watch(
     client: &Client,
     name: &McpServerName,
-    at: usize,
+    index: usize,
     sender: &mpsc::Sender<Update>,
 ) -> Result<(), ClientError> {
     loop {
@@ -122,7 +122,7 @@ async fn watch(
                 Err(error) => return Err(error),
             };
             let is_last = matches!(update, McpProgress::Done { .. });
-            if sender.send((at, Ok(update))).await.is_err() || is_last {
+            if sender.send((index, Ok(update))).await.is_err() || is_last {
                 return Ok(());
             }
         }
@@ -306,7 +306,7 @@ fn waiting_line(name: &str, why: &str, until: Option<Timestamp>, now: Timestamp)
 /// The last lines of the installer, the error and the hint.
 fn failure_lines(name: &str, runtime: &McpRuntimeInfo, output: &VecDeque<String>) -> Vec<String> {
     let mut lines: Vec<String> = output.iter().map(|line| format!("  | {line}")).collect();
-    let place = runtime
+    let phase_text = runtime
         .error_phase
         .map_or_else(String::new, |phase| format!(" in {phase}"));
     let message = runtime
@@ -315,7 +315,7 @@ fn failure_lines(name: &str, runtime: &McpRuntimeInfo, output: &VecDeque<String>
         .unwrap_or("no reason given");
     let mut message = message.lines();
     lines.push(format!(
-        "{name}: failed{place}: {}",
+        "{name}: failed{phase_text}: {}",
         message.next().unwrap_or_default()
     ));
     lines.extend(message.map(|line| format!("  {line}")));

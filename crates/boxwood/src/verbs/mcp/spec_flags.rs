@@ -155,9 +155,9 @@ fn shown_variable(text: &str) -> Result<Assignment, String> {
 
 /// The daemon has another working directory.
 fn absolute(path: &str) -> Outcome<String> {
-    let whole = std::path::absolute(path)
+    let absolute_path = std::path::absolute(path)
         .map_err(|error| Failure::local(format!("cannot make `{path}` absolute"), error))?;
-    whole
+    absolute_path
         .into_os_string()
         .into_string()
         .map_err(|_| Failure::usage(format!("the absolute path of `{path}` is not UTF-8")))
@@ -175,8 +175,8 @@ mod tests {
         flags: SpecFlags,
     }
 
-    fn spec(words: &[&str]) -> McpServerSpec {
-        let line = Line::try_parse_from([&["x"], words].concat());
+    fn spec(args: &[&str]) -> McpServerSpec {
+        let line = Line::try_parse_from([&["x"], args].concat());
         let line = line.unwrap_or_else(|error| panic!("{error}"));
         let name = McpServerName::new("time").expect("a name");
         line.flags
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn every_flag_reaches_its_field() {
-        let asked = spec(&[
+        let spec = spec(&[
             "-e",
             "TOKEN=a=b",
             "--with",
@@ -226,17 +226,17 @@ mod tests {
             "-y",
             "thing",
         ]);
-        assert_eq!(asked.env["TOKEN"], "a=b");
+        assert_eq!(spec.env["TOKEN"], "a=b");
         assert_eq!(
             (
-                asked.with.len(),
-                asked.tools.allow.len(),
-                asked.tools.deny.len()
+                spec.with.len(),
+                spec.tools.allow.len(),
+                spec.tools.deny.len()
             ),
             (1, 1, 1)
         );
-        assert_eq!(asked.idle_stop_sec, Some(90));
-        let settings = asked.settings;
+        assert_eq!(spec.idle_stop_sec, Some(90));
+        let settings = spec.settings;
         assert_eq!(settings.startup_timeout_sec, 2);
         assert_eq!(
             (settings.network, settings.host_path_mode),
@@ -249,7 +249,7 @@ mod tests {
         );
         assert_eq!(settings.read_only_rootfs, Some(true));
         assert_eq!(settings.env["LANG"], "C=1");
-        assert!(!settings.env.contains_key("TOKEN") && !asked.env.contains_key("LANG"));
+        assert!(!settings.env.contains_key("TOKEN") && !spec.env.contains_key("LANG"));
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn read_pairs(pairs: &[String], tool: Option<&McpToolInfo>) -> Outcome<Map<Strin
 
 /// Text if the schema expects text; otherwise JSON if it is valid.
 fn value(text: &str, schema: Option<&Value>) -> Value {
-    let wants = |kind: &str| {
+    let expects = |kind: &str| {
         schema.is_some_and(|schema| match &schema["type"] {
             Value::String(only) => only == kind,
             Value::Array(several) => several.iter().any(|one| one == kind),
@@ -113,9 +113,9 @@ fn value(text: &str, schema: Option<&Value>) -> Value {
     let plain = || Value::String(text.to_owned());
     match serde_json::from_str::<Value>(text) {
         Err(_) => plain(),
-        Ok(number @ Value::Number(_)) if wants("number") || wants("integer") => number,
+        Ok(number @ Value::Number(_)) if expects("number") || expects("integer") => number,
         // Text that looks like a number may be a version.
-        Ok(_) if wants("string") => plain(),
+        Ok(_) if expects("string") => plain(),
         Ok(json) => json,
     }
 }
@@ -210,11 +210,11 @@ pub(super) async fn tools(args: &Tools, client: &Client, output: Output) -> Outc
 fn tools_table(tools: &[McpToolInfo]) -> Table {
     let mut table = Table::new(&["NAME", "ARGUMENTS", "WHAT IT IS FOR"]);
     for tool in tools {
-        let about = tool.description.trim().lines().next().unwrap_or_default();
+        let summary = tool.description.trim().lines().next().unwrap_or_default();
         table.row([
             tool.name.as_str().into(),
             arguments(&tool.parameters).into(),
-            about.into(),
+            summary.into(),
         ]);
     }
     table

@@ -12,7 +12,7 @@ use crate::flags::{command_line, duration_text};
 use crate::output::printable::{ellipsized, printable_line};
 use crate::output::table::{Cell, Table, Tone};
 use crate::output::{Output, ago, wire_word};
-use crate::verbs::processes::logs::{POLL_INTERVAL, news};
+use crate::verbs::processes::logs::{POLL_INTERVAL, appended};
 
 const LS_EXAMPLES: &str = "\
 Examples:
@@ -161,9 +161,9 @@ fn facts(server: &McpServerInfo) -> Table {
 }
 
 fn command(server: &McpServerInfo) -> String {
-    let mut words = vec![server.command.clone()];
-    words.extend(server.args.iter().cloned());
-    command_line(&words)
+    let mut argv = vec![server.command.clone()];
+    argv.extend(server.args.iter().cloned());
+    command_line(&argv)
 }
 
 fn server_version(info: &Value) -> String {
@@ -175,9 +175,9 @@ fn server_version(info: &Value) -> String {
 
 fn box_settings(server: &McpServerInfo) -> String {
     let settings = &server.settings;
-    let mut words = vec![format!("network {}", wire_word(&settings.network))];
+    let mut parts = vec![format!("network {}", wire_word(&settings.network))];
     let mut maybe = |name: &str, value: Option<String>| {
-        words.extend(value.map(|value| format!("{name} {value}")));
+        parts.extend(value.map(|value| format!("{name} {value}")));
     };
     maybe("profile", settings.profile.clone());
     maybe("backend", settings.backend.clone());
@@ -193,7 +193,7 @@ fn box_settings(server: &McpServerInfo) -> String {
     );
     maybe("cpus", settings.cpus.map(|cpus| cpus.to_string()));
     maybe("pids", settings.pids_limit.map(|pids| pids.to_string()));
-    words.join(", ")
+    parts.join(", ")
 }
 
 fn steps(steps: &[McpStep]) -> Table {
@@ -263,12 +263,12 @@ pub(super) async fn logs(args: &Logs, client: &Client, output: Output) -> Outcom
             client.mcp_logs(&args.name).await
         };
         let parts = parts(args, &logs.map_err(refused)?);
-        for (before, (kind, now)) in shown.iter().zip(&parts) {
-            let news = news(before, now);
+        for (previous, (kind, current)) in shown.iter().zip(&parts) {
+            let appended = appended(previous, current);
             if !output.is_json() {
-                print(news)?;
-            } else if !news.is_empty() {
-                Output::json_line(&BTreeMap::from([(kind, news)]))?;
+                print(appended)?;
+            } else if !appended.is_empty() {
+                Output::json_line(&BTreeMap::from([(kind, appended)]))?;
             }
         }
         if !args.follow {
@@ -302,9 +302,9 @@ fn parts(args: &Logs, logs: &McpLogs) -> [(&'static str, String); 2] {
 fn print(text: &str) -> Outcome<()> {
     let mut safe = String::new();
     for line in text.split_inclusive('\n') {
-        let words = line.strip_suffix('\n').unwrap_or(line);
-        safe.push_str(&printable_line(words.trim_end_matches('\r')));
-        if line.len() > words.len() {
+        let content = line.strip_suffix('\n').unwrap_or(line);
+        safe.push_str(&printable_line(content.trim_end_matches('\r')));
+        if line.len() > content.len() {
             safe.push('\n');
         }
     }
@@ -319,17 +319,17 @@ mod tests {
     use crate::output::Colour;
 
     fn server(runtime: Value) -> McpServerInfo {
-        let mut whole = json!({
+        let mut status = json!({
             "status": "connected", "error_message": null, "error_phase": null, "retry_count": 0,
             "tool_count": 2, "tools": [],
         });
-        if let (Some(whole), Value::Object(changes)) = (whole.as_object_mut(), runtime) {
-            whole.extend(changes);
+        if let (Some(status), Value::Object(changes)) = (status.as_object_mut(), runtime) {
+            status.extend(changes);
         }
         serde_json::from_value(json!({
             "name": "time", "command": "uvx", "args": ["mcp-server-time", "a b"], "env_keys": ["TOKEN"],
             "enabled": true, "box": {}, "tools": {}, "created_at": "2026-01-01T00:00:00Z",
-            "updated_at": "2026-01-01T00:00:00Z", "path": "/mcp/time", "runtime": whole,
+            "updated_at": "2026-01-01T00:00:00Z", "path": "/mcp/time", "runtime": status,
         }))
         .expect("a server")
     }

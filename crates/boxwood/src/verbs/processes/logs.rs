@@ -55,14 +55,14 @@ pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
         if output.is_json() && !args.follow {
             return Output::json(&logs);
         }
-        let news = ProcessLogs {
-            stdout: news(&shown.stdout, &logs.stdout).to_owned(),
-            stderr: news(&shown.stderr, &logs.stderr).to_owned(),
+        let appended = ProcessLogs {
+            stdout: appended(&shown.stdout, &logs.stdout).to_owned(),
+            stderr: appended(&shown.stderr, &logs.stderr).to_owned(),
         };
         if !output.is_json() {
-            print(&news)?;
-        } else if !(news.stdout.is_empty() && news.stderr.is_empty()) {
-            Output::json_line(&news)?;
+            print(&appended)?;
+        } else if !(appended.stdout.is_empty() && appended.stderr.is_empty()) {
+            Output::json_line(&appended)?;
         }
         if !args.follow || status == ProcessStatus::Exited {
             return Ok(());
@@ -92,13 +92,13 @@ fn print(logs: &ProcessLogs) -> Outcome<()> {
     Ok(stderr.flush()?)
 }
 
-/// The part of `now` that is not in `before`. The daemon keeps a window of the last bytes, so `now` is
-/// the end of `before` and then new output.
-pub(in crate::verbs) fn news<'a>(before: &str, now: &'a str) -> &'a str {
-    let mut starts = before.char_indices().map(|(start, _)| start);
+/// The part of `current` that is not in `previous`. The daemon keeps a window of the last bytes, so `current` is
+/// the end of `previous` and then new output.
+pub(in crate::verbs) fn appended<'a>(previous: &str, current: &'a str) -> &'a str {
+    let mut starts = previous.char_indices().map(|(start, _)| start);
     starts
-        .find_map(|start| now.strip_prefix(&before[start..]))
-        .unwrap_or(now)
+        .find_map(|start| current.strip_prefix(&previous[start..]))
+        .unwrap_or(current)
 }
 
 #[cfg(test)]
@@ -106,8 +106,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(before: &str, now: &str, expected: &str) {
-        assert_eq!(news(before, now), expected);
+    fn check(previous: &str, current: &str, expected: &str) {
+        assert_eq!(appended(previous, current), expected);
     }
 
     #[test]

@@ -47,25 +47,25 @@ pub(crate) struct Start {
 
     /// Program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
-    words: Vec<String>,
+    argv: Vec<String>,
 
     #[command(flatten)]
-    the_box: BoxFlags,
+    box_flags: BoxFlags,
 }
 
 pub(crate) async fn start(args: &Start, client: &Client, output: Output) -> Outcome<()> {
-    let Some((command, rest)) = args.words.split_first() else {
+    let Some((command, arguments)) = args.argv.split_first() else {
         return Err(Failure::usage("the program is missing"));
     };
     let spec = ProcessSpec {
         process_id: args.id.clone(),
         command: command.clone(),
-        args: rest.to_vec(),
+        args: arguments.to_vec(),
         env: assignments(&args.env),
         cwd: args.workdir.clone(),
     };
     let mut request = SpecRequest::default();
-    args.the_box.fill(&mut request);
+    args.box_flags.fill(&mut request);
     // Without checking first, because the session could be removed after the check.
     let process = match client.start_process(&args.session, &spec).await {
         Err(error) if error.code() == ErrorCode::SessionNotFound => {

@@ -85,9 +85,9 @@ pub(crate) fn exec_status(exec: &ExecInfo) -> Cell {
 }
 
 pub(crate) fn command(process: &ProcessInfo) -> String {
-    let mut words = vec![process.command.clone()];
-    words.extend(process.args.iter().cloned());
-    command_line(&words)
+    let mut argv = vec![process.command.clone()];
+    argv.extend(process.args.iter().cloned());
+    command_line(&argv)
 }
 
 pub(crate) fn status(process: &ProcessInfo) -> Cell {

@@ -47,27 +47,27 @@ pub(crate) struct Exec {
 
     /// Program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
-    words: Vec<String>,
+    argv: Vec<String>,
 
     #[command(flatten)]
     command: CommandFlags,
 
     #[command(flatten)]
-    the_box: BoxFlags,
+    box_flags: BoxFlags,
 }
 
 pub(crate) async fn exec(args: &Exec, client: &Client, output: Output) -> Outcome<u8> {
     let mut spec = SpecRequest::default();
-    args.the_box.fill(&mut spec);
+    args.box_flags.fill(&mut spec);
     args.command.fill(&mut spec);
     if output.is_json() {
-        fill_captured(&mut spec, &args.words, args.interactive, args.tty)?;
+        fill_captured(&mut spec, &args.argv, args.interactive, args.tty)?;
         let result = client.exec(&args.session, &spec).await?;
         Output::json(&result)?;
         return Ok(interactive::exit_code(result.status, result.exit_code));
     }
-    let how = Connect::from_flags(args.interactive, args.tty)?;
-    stream(client, &args.session, spec, args.words.clone(), how).await
+    let connect = Connect::from_flags(args.interactive, args.tty)?;
+    stream(client, &args.session, spec, args.argv.clone(), connect).await
 }
 
 async fn stream(
@@ -75,25 +75,25 @@ async fn stream(
     session: &SessionId,
     mut spec: SpecRequest,
     argv: Vec<String>,
-    how: Connect,
+    connect: Connect,
 ) -> Outcome<u8> {
-    pass_term(&mut spec, how);
+    pass_term(&mut spec, connect);
     let request = LiveRequest {
         spec,
         argv: Some(argv),
-        tty: (how == Connect::Terminal).then(terminal::size),
-        stdin: how != Connect::Output,
+        tty: (connect == Connect::Terminal).then(terminal::size),
+        stdin: connect != Connect::Output,
     };
     let live = client.live_exec(session, request).await?;
     print_notices(&live.notices);
     let (control, events) = (Control::Remote(live.sender), Events::Remote(live.receiver));
-    interactive::attach(control, events, how).await
+    interactive::attach(control, events, connect).await
 }
 
 /// The command of a result that is printed as one JSON object, with the output in it.
 pub(super) fn fill_captured(
     spec: &mut SpecRequest,
-    words: &[String],
+    argv: &[String],
     interactive: bool,
     tty: bool,
 ) -> Outcome<()> {
@@ -105,13 +105,13 @@ pub(super) fn fill_captured(
         const MAX_BYTES: u64 = 1 << 30;
         spec.stdin = Some(input::read_text(Path::new("-"), MAX_BYTES)?);
     }
-    spec.cmd = command_line(words);
+    spec.cmd = command_line(argv);
     Ok(())
 }
 
 /// Passes the type of the user's terminal, unless `-e TERM=…` was given.
-pub(super) fn pass_term(spec: &mut SpecRequest, how: Connect) {
-    if let (Connect::Terminal, Ok(term)) = (how, std::env::var("TERM")) {
+pub(super) fn pass_term(spec: &mut SpecRequest, connect: Connect) {
+    if let (Connect::Terminal, Ok(term)) = (connect, std::env::var("TERM")) {
         spec.env.entry("TERM".to_owned()).or_insert(term);
     }
 }
@@ -136,13 +136,13 @@ pub(crate) struct Sh {
 
     /// Program to run instead of a shell
     #[arg(last = true, value_name = "CMD")]
-    words: Vec<String>,
+    argv: Vec<String>,
 
     #[command(flatten)]
     command: CommandFlags,
 
     #[command(flatten)]
-    the_box: BoxFlags,
+    box_flags: BoxFlags,
 }
 
 /// Default timeout of an interactive shell. The profile's maximum still applies.
@@ -154,15 +154,15 @@ const SHELL: [&str; 3] = [
 ];
 
 pub(crate) async fn sh(args: &Sh, client: &Client) -> Outcome<u8> {
-    let how = Connect::from_flags(true, true)?;
+    let connect = Connect::from_flags(true, true)?;
     let mut spec = SpecRequest::default();
-    args.the_box.fill(&mut spec);
+    args.box_flags.fill(&mut spec);
     args.command.fill(&mut spec);
     spec.timeout_sec.get_or_insert(SHELL_TIMEOUT_SEC);
-    let words = if args.words.is_empty() {
+    let argv = if args.argv.is_empty() {
         SHELL.map(str::to_owned).to_vec()
     } else {
-        args.words.clone()
+        args.argv.clone()
     };
-    stream(client, &args.session, spec, words, how).await
+    stream(client, &args.session, spec, argv, connect).await
 }

@@ -34,12 +34,12 @@ pub(crate) struct Create {
     persistent: bool,
 
     #[command(flatten)]
-    the_box: BoxFlags,
+    box_flags: BoxFlags,
 }
 
 pub(crate) async fn create(args: &Create, client: &Client, output: Output) -> Outcome<()> {
     let mut request = SpecRequest::default();
-    args.the_box.fill(&mut request);
+    args.box_flags.fill(&mut request);
     if args.persistent {
         request.persistent = Some(true);
     }

@@ -64,13 +64,13 @@ pub(crate) struct Args {
 
     /// Program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
-    words: Vec<String>,
+    argv: Vec<String>,
 
     #[command(flatten)]
     command: CommandFlags,
 
     #[command(flatten)]
-    the_box: BoxFlags,
+    box_flags: BoxFlags,
 }
 
 /// The default profile, without its time limit: the user ends a command that takes too long.
@@ -82,16 +82,16 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<u8> {
         session_id: Some(session_name()?),
         ..SpecRequest::default()
     };
-    args.the_box.fill(&mut request);
+    args.box_flags.fill(&mut request);
     args.command.fill(&mut request);
-    let how = Connect::from_flags(args.interactive, args.tty)?;
+    let connect = Connect::from_flags(args.interactive, args.tty)?;
     if output.is_json() {
-        fill_captured(&mut request, &args.words, args.interactive, args.tty)?;
+        fill_captured(&mut request, &args.argv, args.interactive, args.tty)?;
     }
-    pass_term(&mut request, how);
+    pass_term(&mut request, connect);
     let config = config::load(&Flags {
         config: args.config.clone(),
-        backend: args.the_box.backend.clone(),
+        backend: args.box_flags.backend.clone(),
         ..Flags::default()
     })?;
     let rules = rules(&config)?;
@@ -106,7 +106,7 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<u8> {
             ..Settings::default()
         };
         let sessions = Sessions::new(backends, settings);
-        let ended = run(&sessions, admission, args, how, output).await;
+        let ended = run(&sessions, admission, args, connect, output).await;
         sessions.shutdown(ShutdownBoxes::Stop).await;
         ended
     });
@@ -134,7 +134,7 @@ async fn run(
     sessions: &Sessions,
     admission: Admission,
     args: &Args,
-    how: Connect,
+    connect: Connect,
     output: Output,
 ) -> Outcome<u8> {
     if output.is_json() {
@@ -142,14 +142,19 @@ async fn run(
         Output::json(&result)?;
         return Ok(interactive::exit_code(result.status, result.exit_code));
     }
-    let stdio = match how {
+    let stdio = match connect {
         Connect::Output => Stdio::Output,
         Connect::Input => Stdio::Pipes,
         Connect::Terminal => Stdio::Terminal(local_size(terminal::size())),
     };
-    let starting = sessions.stream_argv(admission, args.words.clone(), stdio, Resume::Never);
+    let starting = sessions.stream_argv(admission, args.argv.clone(), stdio, Resume::Never);
     let exec = Arc::new(starting.await?);
-    interactive::attach(Control::Local(Arc::clone(&exec)), Events::Local(exec), how).await
+    interactive::attach(
+        Control::Local(Arc::clone(&exec)),
+        Events::Local(exec),
+        connect,
+    )
+    .await
 }
 
 /// A random name, for the process list and the log.

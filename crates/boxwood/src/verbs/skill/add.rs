@@ -90,14 +90,14 @@ pub(super) async fn main(args: &Args, client: &Client, output: Output) -> Outcom
 fn table(planned: &[PlannedSkill]) -> Table {
     let mut table = Table::new(&["NAME", "SUBDIR", "WARNINGS", "DESCRIPTION"]);
     for found in planned {
-        let place = if found.source_path.is_empty() {
+        let subdir = if found.source_path.is_empty() {
             "."
         } else {
             &found.source_path
         };
         table.row([
             found.name.as_str().into(),
-            place.into(),
+            subdir.into(),
             found.warnings.len().to_string().into(),
             super::view::shortened(&found.description).into(),
         ]);

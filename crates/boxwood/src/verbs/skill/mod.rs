@@ -127,9 +127,9 @@ fn refused(error: ClientError) -> Failure {
 }
 
 /// Prints where a skill does not follow the Agent Skills rules.
-fn print_warnings(about: &str, warnings: &[SkillWarning]) {
+fn print_warnings(subject: &str, warnings: &[SkillWarning]) {
     for warning in warnings {
-        let (about, message) = (printable(about), printable(&warning.message));
-        eprintln!("boxwood: {about}: {message}");
+        let (subject, message) = (printable(subject), printable(&warning.message));
+        eprintln!("boxwood: {subject}: {message}");
     }
 }

@@ -93,10 +93,10 @@ impl Packing<'_> {
         let options = SimpleFileOptions::default().unix_permissions(mode);
         self.zip.start_file(to, options).map_err(unpackable)?;
         let mut file = File::open(from).map_err(|error| Failure::unreadable(from, error))?;
-        let mut piece = vec![0; 64 * 1024];
+        let mut buffer = vec![0; 64 * 1024];
         loop {
             let count = file
-                .read(&mut piece)
+                .read(&mut buffer)
                 .map_err(|error| Failure::unreadable(from, error))?;
             if count == 0 {
                 break;
@@ -110,7 +110,7 @@ impl Packing<'_> {
                 .hint("a skill holds instructions and scripts; mount large data with `-v`"));
             }
             self.zip
-                .write_all(&piece[..count])
+                .write_all(&buffer[..count])
                 .map_err(|error| Failure::local("cannot create the archive", error))?;
             self.progress.add_bytes(count);
         }

@@ -31,7 +31,7 @@ Exit codes: 0 the skill can be used; 1 it cannot, or with --strict it has warnin
 pub(super) struct Args {
     /// Directory, zip archive, or name of a skill
     #[arg(value_name = "PATH|NAME")]
-    what: String,
+    target: String,
 
     /// Fail if there are warnings
     #[arg(long)]
@@ -41,7 +41,7 @@ pub(super) struct Args {
 impl Args {
     /// Names contain no slash and no dot.
     pub(super) fn is_local(&self) -> bool {
-        self.what.contains(['/', '.', '\\']) || self.what.is_empty()
+        self.target.contains(['/', '.', '\\']) || self.target.is_empty()
     }
 }
 
@@ -72,11 +72,14 @@ impl Verdict {
 
 /// Checks a skill of the store.
 pub(super) async fn remote(args: &Args, client: &Client, output: Output) -> Outcome<u8> {
-    let detail = client.skill(&args.what).await;
+    let detail = client.skill(&args.target).await;
     let detail = detail.map_err(|error| {
         let failure = refused(error);
-        if Path::new(&args.what).exists() {
-            failure.hint(format!("to check the local path, write `./{}`", args.what))
+        if Path::new(&args.target).exists() {
+            failure.hint(format!(
+                "to check the local path, write `./{}`",
+                args.target
+            ))
         } else {
             failure
         }
@@ -87,14 +90,14 @@ pub(super) async fn remote(args: &Args, client: &Client, output: Output) -> Outc
 
 /// Checks a path with the code of the store, so that the results are the same.
 pub(super) fn local(args: &Args, output: Output) -> Outcome<u8> {
-    let path = Path::new(&args.what);
+    let path = Path::new(&args.target);
     let unreadable = |error| Failure::unreadable(path, error);
     // Only its parsers are used; the directory is not opened.
     let store = SkillStore::new("/nonexistent".into(), Limits::default());
     let verdicts = if std::fs::metadata(path).map_err(unreadable)?.is_dir() {
         // The name is compared with that of the directory, and `.` has none.
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        vec![Verdict::new(args.what.clone(), store.validate(&real))]
+        vec![Verdict::new(args.target.clone(), store.validate(&real))]
     } else {
         archive(&store, path, &std::fs::read(path).map_err(unreadable)?)
     };
@@ -108,15 +111,15 @@ fn archive(store: &SkillStore, path: &Path, bytes: &[u8]) -> Vec<Verdict> {
         target_suffix: String::new(),
         ..ZipRequest::default()
     };
-    let whole = path.display().to_string();
+    let archive_path = path.display().to_string();
     match store.preview_zip(bytes, &request) {
-        Err(error) => vec![Verdict::new(whole, Err(error))],
+        Err(error) => vec![Verdict::new(archive_path, Err(error))],
         Ok(found) => found
             .iter()
             .map(|planned| {
                 let skill = match planned.source_path.as_str() {
-                    "" => whole.clone(),
-                    inside => format!("{whole}:{inside}"),
+                    "" => archive_path.clone(),
+                    source_path => format!("{archive_path}:{source_path}"),
                 };
                 Verdict::new(skill, Ok(planned.skill.warnings.clone()))
             })

@@ -197,8 +197,8 @@ pub(super) async fn cat(args: &Cat, client: &Client) -> Outcome<()> {
 
 async fn to_stdout(mut download: Download) -> Outcome<()> {
     let mut stdout = tokio::io::stdout();
-    while let Some(piece) = download.chunk().await? {
-        stdout.write_all(&piece).await?;
+    while let Some(chunk) = download.chunk().await? {
+        stdout.write_all(&chunk).await?;
     }
     Ok(stdout.flush().await?)
 }
@@ -234,9 +234,9 @@ pub(super) async fn export(args: &Export, client: &Client, output: Output) -> Ou
     };
     let progress = Progress::new();
     let mut partial = Partial::beside(file)?;
-    while let Some(piece) = download.chunk().await? {
-        partial.write(file, &piece).await?;
-        progress.add_bytes(piece.len());
+    while let Some(chunk) = download.chunk().await? {
+        partial.write(file, &chunk).await?;
+        progress.add_bytes(chunk.len());
     }
     partial.settle(file, 0o644).await?;
     let exported = json!({"file": file, "bytes": progress.finish().bytes});

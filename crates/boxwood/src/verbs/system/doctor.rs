@@ -38,9 +38,9 @@ pub(crate) struct Args {
 pub(crate) fn local(args: &Args, output: Output) -> Outcome<u8> {
     let config = config::load(&Flags::default())?;
     let rules = boxwood_server::rules(&config)?;
-    let usual = rules.profiles.default_profile().backend.as_deref();
+    let default_backend = rules.profiles.default_profile().backend.as_deref();
     let (backends, runtime) = runtime::for_boxes(&config, PoolUse::OnDemand)?;
-    let backends = backends.with_usual(usual);
+    let backends = backends.with_usual(default_backend);
     let report = runtime.block_on(async {
         let sessions = Sessions::new(backends, Settings::default());
         let report = sessions.backends().doctor(args.backend.as_deref()).await;

@@ -105,7 +105,7 @@ pub(crate) async fn events(args: &Events, client: &Client, output: Output) -> Ou
 }
 
 fn description(event: &Event) -> String {
-    let what = match &event.kind {
+    let text = match &event.kind {
         EventKind::ImagePull(pull) => format!("pulls `{}`: {}", pull.image, pull.text),
         EventKind::SessionCreated { .. } => "created".to_owned(),
         EventKind::SessionDeleted { why } => format!("removed: {why}"),
@@ -118,8 +118,8 @@ fn description(event: &Event) -> String {
             reason,
             duration_ms,
         } => {
-            let ending = ending(*exit_code, reason.as_ref());
-            format!("exec {exec_id} {ending} after {duration_ms} ms")
+            let exit_text = exit_text(*exit_code, reason.as_ref());
+            format!("exec {exec_id} {exit_text} after {duration_ms} ms")
         }
         EventKind::ProcessStarted { process_id } => format!("process `{process_id}` started"),
         EventKind::ProcessExited {
@@ -127,8 +127,8 @@ fn description(event: &Event) -> String {
             exit_code,
             reason,
         } => {
-            let ending = ending(*exit_code, reason.as_ref());
-            format!("process `{process_id}` {ending}")
+            let exit_text = exit_text(*exit_code, reason.as_ref());
+            format!("process `{process_id}` {exit_text}")
         }
         EventKind::McpConnected { name } => format!("MCP server `{name}` is connected"),
         EventKind::McpFailed {
@@ -140,11 +140,11 @@ fn description(event: &Event) -> String {
             None => format!("MCP server `{name}` failed: {message}"),
         },
     };
-    let at = event.at.strftime("%Y-%m-%dT%H:%M:%SZ");
-    format!("{at}  {}  {what}", event.session_id)
+    let time = event.at.strftime("%Y-%m-%dT%H:%M:%SZ");
+    format!("{time}  {}  {text}", event.session_id)
 }
 
-fn ending(exit_code: Option<i32>, reason: Option<&Reason>) -> String {
+fn exit_text(exit_code: Option<i32>, reason: Option<&Reason>) -> String {
     let code = exit_code.map_or_else(|| "ended".to_owned(), |code| format!("exited {code}"));
     match reason {
         Some(reason) => format!("{code} ({})", reason::short(reason)),

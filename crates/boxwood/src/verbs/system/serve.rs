@@ -208,14 +208,14 @@ fn ready_text(ready: &Ready) -> String {
 /// The WebSocket library logs whole messages at `trace`, which contain values of environment variables and
 /// LangBot's configuration, so its level is fixed.
 fn log_filter(filter: &str) -> Outcome<EnvFilter> {
-    let asked = if filter.trim().is_empty() {
+    let base_filter = if filter.trim().is_empty() {
         "error"
     } else {
         filter
     };
     // The MCP library logs whole messages, and errors of clients as warnings.
-    let quiet = format!("{asked},tungstenite=warn,tokio_tungstenite=warn,rmcp=error");
-    EnvFilter::try_new(quiet).map_err(|error| {
+    let directives = format!("{base_filter},tungstenite=warn,tokio_tungstenite=warn,rmcp=error");
+    EnvFilter::try_new(directives).map_err(|error| {
         Failure::usage(format!("`{filter}` is not a log filter: {error}"))
             .hint("write `info`, or `boxwood_session=debug,info`")
     })

@@ -21,7 +21,7 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
 fn without_comments(text: &str) -> Result<String, String> {
     let bytes = text.as_bytes();
     let mut plain = bytes.to_vec();
-    let mut blank = |from: usize, to: usize| {
+    let mut fill_spaces = |from: usize, to: usize| {
         for byte in &mut plain[from..to] {
             if *byte != b'\n' && *byte != b'\r' {
                 *byte = b' ';
@@ -30,63 +30,63 @@ fn without_comments(text: &str) -> Result<String, String> {
     };
     // The last comma, if only spaces and comments follow it and a value precedes it.
     let mut comma = None;
-    let mut before = b'[';
-    let mut at = 0;
-    while at < bytes.len() {
-        let next = bytes.get(at + 1).copied();
-        match (bytes[at], next) {
+    let mut previous = b'[';
+    let mut index = 0;
+    while index < bytes.len() {
+        let next = bytes.get(index + 1).copied();
+        match (bytes[index], next) {
             (b'"', _) => {
                 comma = None;
-                before = b'"';
-                at = end_of_string(bytes, at);
+                previous = b'"';
+                index = end_of_string(bytes, index);
                 continue;
             }
             (b'/', Some(b'/')) => {
-                let end = bytes[at..].iter().position(|byte| *byte == b'\n');
-                let end = end.map_or(bytes.len(), |end| at + end);
-                blank(at, end);
-                at = end;
+                let end = bytes[index..].iter().position(|byte| *byte == b'\n');
+                let end = end.map_or(bytes.len(), |end| index + end);
+                fill_spaces(index, end);
+                index = end;
                 continue;
             }
             (b'/', Some(b'*')) => {
-                let end = text[at + 2..].find("*/").map(|end| at + 2 + end + 2);
+                let end = text[index + 2..].find("*/").map(|end| index + 2 + end + 2);
                 let end = end.ok_or_else(|| {
-                    let line = text[..at].lines().count();
+                    let line = text[..index].lines().count();
                     format!("the comment in line {line} is not closed")
                 })?;
-                blank(at, end);
-                at = end;
+                fill_spaces(index, end);
+                index = end;
                 continue;
             }
             (b',', _) => {
-                comma = (!matches!(before, b'[' | b'{' | b',' | b':')).then_some(at);
-                before = b',';
+                comma = (!matches!(previous, b'[' | b'{' | b',' | b':')).then_some(index);
+                previous = b',';
             }
             (byte @ (b']' | b'}'), _) => {
                 if let Some(comma) = comma.take() {
-                    blank(comma, comma + 1);
+                    fill_spaces(comma, comma + 1);
                 }
-                before = byte;
+                previous = byte;
             }
             (byte, _) if byte.is_ascii_whitespace() => {}
             (byte, _) => {
                 comma = None;
-                before = byte;
+                previous = byte;
             }
         }
-        at += 1;
+        index += 1;
     }
     String::from_utf8(plain).map_err(|error| error.to_string())
 }
 
 /// The position after the closing quote.
 fn end_of_string(bytes: &[u8], from: usize) -> usize {
-    let mut at = from + 1;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'\\' => at += 2,
-            b'"' => return at + 1,
-            _ => at += 1,
+    let mut index = from + 1;
+    while index < bytes.len() {
+        match bytes[index] {
+            b'\\' => index += 2,
+            b'"' => return index + 1,
+            _ => index += 1,
         }
     }
     bytes.len()

@@ -18,7 +18,7 @@ use crate::flags::Assignment;
 use crate::input;
 use crate::output::printable::printable;
 use crate::output::{Output, print_notices};
-use values::{Answer, LocalEnvironment, gather, input_flag, prompt_user};
+use values::{LocalEnvironment, Prompt, gather, input_flag, prompt_user};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,12 +96,12 @@ struct Imported {
 
 /// The document with the values it refers to, and the names of missing values.
 fn request(args: &Args) -> Outcome<(ImportMcpRequest, Vec<String>)> {
-    let shown = input::name(&args.file);
+    let file_name = input::name(&args.file);
     let text = input::read_text(&args.file, MAX_BYTES)?;
     let document = document::parse(&text)
-        .map_err(|why| Failure::usage(format!("{shown} is not valid JSON: {why}")))?;
+        .map_err(|error| Failure::usage(format!("{file_name} is not valid JSON: {error}")))?;
     let mentioned =
-        mentions(&document).map_err(|error| Failure::usage(format!("{shown}: {error}")))?;
+        mentions(&document).map_err(|error| Failure::usage(format!("{file_name}: {error}")))?;
     let environment = LocalEnvironment {
         workspace: workspace(args)?,
         home: std::env::var("HOME").ok(),
@@ -110,12 +110,12 @@ fn request(args: &Args) -> Outcome<(ImportMcpRequest, Vec<String>)> {
     let mut prompt = |input: &McpInput| prompt_user(input);
     // Otherwise stdin contains the document.
     let is_file = args.file != Path::new("-");
-    let answer: Option<Answer<'_>> = if is_file && prompt::is_possible() {
+    let prompt: Option<Prompt<'_>> = if is_file && prompt::is_possible() {
         Some(&mut prompt)
     } else {
         None
     };
-    let found = gather(&mentioned, &args.inputs, &environment, answer)?;
+    let found = gather(&mentioned, &args.inputs, &environment, prompt)?;
     for missing in &found.missing {
         eprintln!("boxwood: {} has no value here", printable(missing));
     }
@@ -152,17 +152,17 @@ fn print_report(report: &ImportedMcp) -> Outcome<()> {
         let (name, why) = (printable(&skipped.name), printable(&skipped.why));
         eprintln!("boxwood: skipped `{name}`: {why}");
     }
-    let words: Vec<String> = [
+    let counts: Vec<String> = [
         (report.added.len(), "added"),
         (report.replaced.len(), "replaced"),
         (report.skipped.len(), "skipped"),
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
-    .map(|(count, what)| format!("{count} {what}"))
+    .map(|(count, action)| format!("{count} {action}"))
     .collect();
-    if words.is_empty() {
+    if counts.is_empty() {
         return Output::line("no servers");
     }
-    Output::line(&words.join(", "))
+    Output::line(&counts.join(", "))
 }

@@ -61,14 +61,14 @@ impl Gathered {
 }
 
 /// Prompts for one input.
-pub(super) type Answer<'a> = &'a mut dyn FnMut(&McpInput) -> io::Result<String>;
+pub(super) type Prompt<'a> = &'a mut dyn FnMut(&McpInput) -> io::Result<String>;
 
-/// `answer` prompts the user; it is not called without a terminal.
+/// `prompt` asks the user; it is not called without a terminal.
 pub(super) fn gather(
     mentions: &McpMentions,
     flags: &[Assignment],
     environment: &LocalEnvironment<'_>,
-    mut answer: Option<Answer<'_>>,
+    mut prompt: Option<Prompt<'_>>,
 ) -> Outcome<Gathered> {
     let mut found = Gathered::default();
     // A flag may name an input or a variable, with or without its kind.
@@ -89,8 +89,8 @@ pub(super) fn gather(
         if found.has("input", &input.id) {
             continue;
         }
-        let typed = match &mut answer {
-            Some(answer) => Some(answer(input).map_err(|error| {
+        let typed = match &mut prompt {
+            Some(prompt) => Some(prompt(input).map_err(|error| {
                 Failure::local(format!("no value for the input `{}`", input.id), error)
             })?),
             None => None,
@@ -105,8 +105,8 @@ pub(super) fn gather(
     }
     let workspace = environment.workspace.to_string_lossy().into_owned();
     let home = environment.home.clone().map(|home| ("userHome", home));
-    let places = [Some(("workspaceFolder", workspace)), home];
-    for (name, value) in places.into_iter().flatten() {
+    let variables = [Some(("workspaceFolder", workspace)), home];
+    for (name, value) in variables.into_iter().flatten() {
         found.values.entry(name.to_owned()).or_insert(value);
     }
     Ok(found)
@@ -114,8 +114,8 @@ pub(super) fn gather(
 
 /// Prompts for an input with the description in the document.
 pub(super) fn prompt_user(input: &McpInput) -> io::Result<String> {
-    let about = input.description.as_deref().unwrap_or(&input.id);
-    let mut question = printable(about).into_owned();
+    let description = input.description.as_deref().unwrap_or(&input.id);
+    let mut question = printable(description).into_owned();
     if !input.options.is_empty() {
         let options = printable(&input.options.join(", ")).into_owned();
         question = format!("{question} ({options})");
@@ -160,9 +160,9 @@ mod tests {
 
     #[test]
     fn only_mentioned_variables_are_read_and_missing_ones_are_named() {
-        let asked = std::cell::RefCell::new(Vec::new());
+        let requested = std::cell::RefCell::new(Vec::new());
         let variable = |name: &str| {
-            asked.borrow_mut().push(name.to_owned());
+            requested.borrow_mut().push(name.to_owned());
             (name == "SET").then(|| "here".to_owned())
         };
         let mentions = mentions(&document()).expect("a document");
@@ -171,7 +171,7 @@ mod tests {
         };
         assert_eq!(found.values["env:SET"], "here");
         assert_eq!(found.missing, ["the variable `UNSET`", "the input `key`"]);
-        assert_eq!(*asked.borrow(), ["OTHER", "SET", "UNSET"]);
+        assert_eq!(*requested.borrow(), ["OTHER", "SET", "UNSET"]);
         assert_eq!(found.values["workspaceFolder"], "/src/app");
     }
 
@@ -180,7 +180,7 @@ mod tests {
         let mentions = mentions(&document()).expect("a document");
         let flags = [input_flag("UNSET=flag").expect("a flag")];
         let mut questions = Vec::new();
-        let mut answer = |input: &McpInput| {
+        let mut prompt = |input: &McpInput| {
             questions.push(input.id.clone());
             Ok(if input.id == "key" {
                 "hunter2".to_owned()
@@ -192,7 +192,7 @@ mod tests {
             &mentions,
             &flags,
             &environment(&|_| None),
-            Some(&mut answer),
+            Some(&mut prompt),
         );
         let Ok(found) = found else {
             panic!("nothing can fail");
@@ -209,12 +209,12 @@ mod tests {
         let flags = ["env:SET=flag", "input:key=flag"];
         let flags = flags.map(|flag| input_flag(flag).expect("a flag"));
         let mut questions = Vec::new();
-        let mut answer = |input: &McpInput| {
+        let mut prompt = |input: &McpInput| {
             questions.push(input.id.clone());
             Ok(String::new())
         };
         let environment = environment(&|_| Some("shell".to_owned()));
-        let Ok(found) = gather(&mentions, &flags, &environment, Some(&mut answer)) else {
+        let Ok(found) = gather(&mentions, &flags, &environment, Some(&mut prompt)) else {
             panic!("nothing can fail");
         };
         assert_eq!(found.values["env:SET"], "flag");

@@ -142,7 +142,9 @@ impl Bridge {
             return false;
         };
         let requests = locked(&self.requests);
-        let mut running = requests.iter().filter(|it| !it.task.is_finished());
+        let mut running = requests
+            .iter()
+            .filter(|request| !request.task.is_finished());
         let Some(request) = running.find(|request| request.id == *id) else {
             return false;
         };
@@ -183,18 +185,18 @@ impl Bridge {
     }
 
     /// Waits for a daemon that is restarting. If the connection is lost after the message was sent, a message that is
-    /// not idempotent is not sent again: `once` is then its name.
+    /// not idempotent is not sent again: `non_idempotent` is then its name.
     pub(super) async fn post(
         &self,
         headers: &GatewayHeaders,
         body: Bytes,
-        once: Option<&str>,
+        non_idempotent: Option<&str>,
     ) -> Result<GatewayAnswer, BridgeError> {
         let post = || async {
             let answer = self
                 .client
                 .gateway_post(&self.server, headers, body.clone());
-            match (answer.await, once) {
+            match (answer.await, non_idempotent) {
                 (Err(ClientError::Lost { .. }), Some(name)) => {
                     Ok(Err(BridgeError::interrupted(name)))
                 }

@@ -33,13 +33,13 @@ impl Bridge {
         body: &Bytes,
     ) -> Result<(), BridgeError> {
         let name = request.description();
-        let once = (!request.is_idempotent()).then_some(name);
+        let non_idempotent = (!request.is_idempotent()).then_some(name);
         let is_legacy = request.modern_version().is_none();
         let (mut renewed, mut broken_streams) = (false, 0);
         loop {
             let session = self.session();
             let headers = self.headers(request, &session);
-            match self.post(&headers, body.clone(), once).await? {
+            match self.post(&headers, body.clone(), non_idempotent).await? {
                 GatewayAnswer::Message { body, .. } => {
                     let text = String::from_utf8_lossy(&body);
                     self.observe(request, &text);
@@ -58,7 +58,7 @@ impl Bridge {
                     // A subscription has no end, so it is repeated without a limit.
                     let may_repeat =
                         request.is("subscriptions/listen") || broken_streams < MAX_BROKEN_STREAMS;
-                    if is_legacy || once.is_some() || !may_repeat {
+                    if is_legacy || non_idempotent.is_some() || !may_repeat {
                         return Err(BridgeError::interrupted(name));
                     }
                     broken_streams += 1;
