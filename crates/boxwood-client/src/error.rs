@@ -78,10 +78,10 @@ impl ClientError {
         }
     }
 
-    pub(crate) fn unexpected(operation: &str, what: impl fmt::Display) -> Self {
+    pub(crate) fn unexpected(operation: &str, reason: impl fmt::Display) -> Self {
         Self::Unexpected {
             operation: operation.to_owned(),
-            what: what.to_string(),
+            reason: reason.to_string(),
         }
     }
 
@@ -97,7 +97,7 @@ impl ClientError {
 
     /// Parses the error body of a failed request. Other bodies, such as the page of a proxy, are
     /// not quoted.
-    pub(crate) fn from_answer(operation: &str, status: u16, body: &[u8]) -> Self {
+    pub(crate) fn from_response(operation: &str, status: u16, body: &[u8]) -> Self {
         match serde_json::from_slice::<McpErrorBody>(body) {
             Ok(body) => Self::refused(status, body.error.error, body.error.phase),
             Err(_) => Self::unexpected(

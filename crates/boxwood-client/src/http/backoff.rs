@@ -8,32 +8,32 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Client, ClientError, Result};
 
-const FIRST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(1);
+const MIN_DELAY: Duration = Duration::from_millis(50);
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// How long to wait for a daemon. Resumable commands are not kept longer either.
 const RETRY_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(crate) struct Backoff {
     next: Duration,
-    until: Instant,
+    deadline: Instant,
 }
 
 impl Backoff {
     pub(crate) fn new() -> Self {
         Self {
-            next: FIRST,
-            until: Instant::now() + RETRY_TIMEOUT,
+            next: MIN_DELAY,
+            deadline: Instant::now() + RETRY_TIMEOUT,
         }
     }
 
     /// Returns false if the time is over.
     pub(crate) async fn wait(&mut self) -> bool {
-        if Instant::now() + self.next > self.until {
+        if Instant::now() + self.next > self.deadline {
             return false;
         }
         sleep(self.next).await;
-        self.next = (self.next * 2).min(LONGEST);
+        self.next = (self.next * 2).min(MAX_DELAY);
         true
     }
 }
@@ -60,13 +60,13 @@ pub(crate) fn is_transient(error: &ClientError) -> bool {
 impl Client {
     /// Retries while the daemon may be restarting. Only for requests without side effects: a
     /// request may have been executed although its response was lost.
-    pub async fn with_retries<T, F>(&self, ask: impl Fn() -> F) -> Result<T>
+    pub async fn with_retries<T, F>(&self, request: impl Fn() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
         let mut backoff = Backoff::new();
         loop {
-            match ask().await {
+            match request().await {
                 Err(error) if is_transient(&error) => {
                     if !backoff.wait().await {
                         return Err(error);
@@ -86,15 +86,15 @@ mod tests {
     async fn retries_end_after_a_minute() {
         let start = Instant::now();
         let mut backoff = Backoff::new();
-        let mut tries = 0;
+        let mut attempts = 0;
         while backoff.wait().await {
-            tries += 1;
+            attempts += 1;
         }
         let waited = start.elapsed();
         assert!(
-            waited <= RETRY_TIMEOUT && waited + LONGEST > RETRY_TIMEOUT,
+            waited <= RETRY_TIMEOUT && waited + MAX_DELAY > RETRY_TIMEOUT,
             "{waited:?}"
         );
-        assert!(tries > 50, "{tries}");
+        assert!(attempts > 50, "{attempts}");
     }
 }

@@ -40,7 +40,7 @@ pub(crate) const EVENTS: &str = "text/event-stream";
 
 /// Limit for responses that are read as a whole. Two captured streams of 1 MiB, escaped as JSON,
 /// are far below it.
-const MAX_ANSWER_BYTES: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("boxwood/", env!("CARGO_PKG_VERSION")));
 const OPERATOR: HeaderName = HeaderName::from_static("boxwood-operator");
@@ -144,7 +144,7 @@ impl Client {
             operation,
             request,
             accept: JSON,
-            body: Ok(full(Bytes::new())),
+            body: Ok(full_body(Bytes::new())),
         }
     }
 
@@ -194,12 +194,12 @@ impl Call<'_> {
 
     pub(crate) fn serialize(mut self, body: &impl Serialize) -> Self {
         self.request = self.request.header(CONTENT_TYPE, JSON);
-        self.body = serde_json::to_vec(body).map(full);
+        self.body = serde_json::to_vec(body).map(full_body);
         self
     }
 
     /// Returns any response, including errors.
-    pub(crate) async fn respond(self) -> Result<Answer> {
+    pub(crate) async fn respond(self) -> Result<HttpResponse> {
         let operation = self.operation;
         let body = self
             .body
@@ -210,7 +210,7 @@ impl Call<'_> {
             .body(body)
             .map_err(|error| ClientError::unexpected(&operation, error))?;
         match self.client.http.request(request).await {
-            Ok(response) => Ok(Answer {
+            Ok(response) => Ok(HttpResponse {
                 operation,
                 response,
             }),
@@ -223,15 +223,15 @@ impl Call<'_> {
     }
 
     /// Returns once the status is known. A status of 400 or more is an error.
-    pub(crate) async fn send(self) -> Result<Answer> {
-        let answer = self.respond().await?;
-        let status = answer.status();
+    pub(crate) async fn send(self) -> Result<HttpResponse> {
+        let response = self.respond().await?;
+        let status = response.status();
         if status < 400 {
-            return Ok(answer);
+            return Ok(response);
         }
-        let operation = answer.operation.clone();
-        let bytes = answer.whole().await?;
-        Err(ClientError::from_answer(&operation, status, &bytes))
+        let operation = response.operation.clone();
+        let bytes = response.whole().await?;
+        Err(ClientError::from_response(&operation, status, &bytes))
     }
 
     pub(crate) async fn json<T: DeserializeOwned>(self) -> Result<T> {
@@ -239,13 +239,13 @@ impl Call<'_> {
     }
 }
 
-/// A response whose body is read as a whole or piece by piece.
-pub(crate) struct Answer {
+/// A response whose body is read as a whole or in chunks.
+pub(crate) struct HttpResponse {
     pub(crate) operation: String,
     response: Response<Incoming>,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn status(&self) -> u16 {
         self.response.status().as_u16()
     }
@@ -255,7 +255,7 @@ impl Answer {
     }
 
     pub(crate) async fn whole(self) -> Result<Bytes> {
-        Limited::new(self.response.into_body(), MAX_ANSWER_BYTES)
+        Limited::new(self.response.into_body(), MAX_RESPONSE_BYTES)
             .collect()
             .await
             .map(http_body_util::Collected::to_bytes)
@@ -268,7 +268,7 @@ impl Answer {
         serde_json::from_slice(&bytes).map_err(|error| ClientError::unexpected(&operation, error))
     }
 
-    /// The next piece of the body; `None` at the end.
+    /// The next chunk of the body; `None` at the end.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>> {
         while let Some(frame) = self.response.body_mut().frame().await {
             let frame = frame.map_err(|error| ClientError::lost(&self.operation, error))?;
@@ -284,7 +284,7 @@ impl Answer {
 #[derive(Default)]
 pub(crate) struct Lines {
     pending: Vec<u8>,
-    /// The part of `pending` that contains no newline. A long line arrives in many pieces, and its
+    /// The part of `pending` that contains no newline. A long line arrives in many chunks, and its
     /// beginning is not searched again for each of them.
     searched: usize,
 }
@@ -301,8 +301,8 @@ impl Lines {
 
     /// The next complete line, with its newline.
     pub(crate) fn next(&mut self) -> Option<Vec<u8>> {
-        let rest = &self.pending[self.searched..];
-        let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+        let unsearched = &self.pending[self.searched..];
+        let Some(end) = unsearched.iter().position(|byte| *byte == b'\n') else {
             self.searched = self.pending.len();
             return None;
         };
@@ -312,7 +312,7 @@ impl Lines {
     }
 }
 
-pub(crate) fn full(bytes: impl Into<Bytes>) -> OutBody {
+pub(crate) fn full_body(bytes: impl Into<Bytes>) -> OutBody {
     Full::new(bytes.into())
         .map_err(|never| match never {})
         .boxed_unsync()

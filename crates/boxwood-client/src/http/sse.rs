@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Answer, Lines};
+use super::{HttpResponse, Lines};
 use crate::{ClientError, Result};
 
 /// Tool results of MCP servers can be long. The daemon sends no longer events.
@@ -67,20 +67,20 @@ impl Parser {
 }
 
 pub(crate) struct SseBody {
-    answer: Answer,
+    response: HttpResponse,
     parser: Parser,
 }
 
 impl SseBody {
-    pub(crate) fn new(answer: Answer) -> Self {
+    pub(crate) fn new(response: HttpResponse) -> Self {
         Self {
-            answer,
+            response,
             parser: Parser::default(),
         }
     }
 
     pub(crate) fn operation(&self) -> &str {
-        &self.answer.operation
+        &self.response.operation
     }
 
     /// The delay before reconnecting, if the server sent one.
@@ -96,10 +96,10 @@ impl SseBody {
             }
             let data = self.parser.data.as_ref().map_or(0, String::len);
             if self.parser.lines.len() + data > MAX_EVENT_BYTES {
-                let what = "an event is too long";
-                return Err(ClientError::unexpected(self.operation(), what));
+                let reason = "an event is too long";
+                return Err(ClientError::unexpected(self.operation(), reason));
             }
-            let Some(bytes) = self.answer.chunk().await? else {
+            let Some(bytes) = self.response.chunk().await? else {
                 return Ok(None);
             };
             self.parser.lines.push(&bytes);

@@ -34,10 +34,10 @@ impl Client {
             .max_frame_size(Some(MAX_MESSAGE_BYTES));
         match client_async_with_config(request, stream, Some(config)).await {
             Ok((socket, _)) => Ok(socket),
-            Err(WsError::Http(answer)) => {
-                let status = answer.status().as_u16();
-                let body = answer.body().as_deref().unwrap_or_default();
-                Err(ClientError::from_answer(&operation, status, body))
+            Err(WsError::Http(response)) => {
+                let status = response.status().as_u16();
+                let body = response.body().as_deref().unwrap_or_default();
+                Err(ClientError::from_response(&operation, status, body))
             }
             Err(error) => Err(ClientError::lost(&operation, error)),
         }

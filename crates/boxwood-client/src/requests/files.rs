@@ -10,11 +10,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::session;
 use crate::http::target::Target;
-use crate::http::{Answer, BINARY, BodyError, OutBody};
+use crate::http::{BINARY, BodyError, HttpResponse, OutBody};
 use crate::{Client, ClientError, Result};
 
 /// Chunk size of uploads.
-const PIECE_BYTES: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// HTTP 416: the range is outside of the file.
 const NO_SUCH_RANGE: u16 = 416;
@@ -24,7 +24,7 @@ fn files(id: &SessionId) -> Target {
 }
 
 /// A file download.
-pub struct Download(Answer);
+pub struct Download(HttpResponse);
 
 impl Download {
     /// The entity tag of the file.
@@ -37,15 +37,15 @@ impl Download {
         self.0.chunk().await
     }
 
-    /// The whole content, up to `most` bytes.
-    pub async fn whole(mut self, most: usize) -> Result<Vec<u8>> {
+    /// The whole content, up to `max_bytes` bytes.
+    pub async fn whole(mut self, max_bytes: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        while let Some(piece) = self.chunk().await? {
-            if piece.len() > most.saturating_sub(bytes.len()) {
-                let what = format!("it is longer than {most} bytes");
-                return Err(ClientError::unexpected(&self.0.operation, what));
+        while let Some(chunk) = self.chunk().await? {
+            if chunk.len() > max_bytes.saturating_sub(bytes.len()) {
+                let reason = format!("it is longer than {max_bytes} bytes");
+                return Err(ClientError::unexpected(&self.0.operation, reason));
             }
-            bytes.extend_from_slice(&piece);
+            bytes.extend_from_slice(&chunk);
         }
         Ok(bytes)
     }
@@ -54,9 +54,12 @@ impl Download {
 /// A streamed body.
 pub(crate) fn streamed(reader: impl AsyncRead + Send + Unpin + 'static) -> OutBody {
     let frames = try_unfold(reader, |mut reader| async move {
-        let mut piece = BytesMut::with_capacity(PIECE_BYTES);
-        let count = reader.read_buf(&mut piece).await.map_err(BodyError::from)?;
-        Ok((count > 0).then(|| (Frame::data(piece.freeze()), reader)))
+        let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
+        let count = reader
+            .read_buf(&mut buffer)
+            .await
+            .map_err(BodyError::from)?;
+        Ok((count > 0).then(|| (Frame::data(buffer.freeze()), reader)))
     });
     StreamBody::new(frames).boxed_unsync()
 }
@@ -81,25 +84,25 @@ impl Client {
         Ok(Download(call.send().await?))
     }
 
-    /// At most `most` bytes starting at `from`; empty past the end of the file.
+    /// Up to `max_bytes` bytes starting at `from`; empty past the end of the file.
     pub async fn read_file_part(
         &self,
         id: &SessionId,
         path: &str,
         from: u64,
-        most: u64,
+        max_bytes: u64,
     ) -> Result<Bytes> {
-        if most == 0 {
+        if max_bytes == 0 {
             return Ok(Bytes::new());
         }
-        let range = format!("bytes={from}-{}", from.saturating_add(most - 1));
+        let range = format!("bytes={from}-{}", from.saturating_add(max_bytes - 1));
         let call = self.call(Method::GET, &files(id).query("path", path));
         match call.accept(BINARY).header("range", &range).send().await {
             Err(ClientError::Refused { status, .. }) if status == NO_SUCH_RANGE => Ok(Bytes::new()),
             Err(error) => Err(error),
-            Ok(answer) => {
-                let most = usize::try_from(most).unwrap_or(usize::MAX);
-                Ok(Download(answer).whole(most).await?.into())
+            Ok(response) => {
+                let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+                Ok(Download(response).whole(max_bytes).await?.into())
             }
         }
     }

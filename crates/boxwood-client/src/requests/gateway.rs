@@ -7,7 +7,7 @@ use hyper::{Method, StatusCode};
 
 use crate::http::sse::SseBody;
 use crate::http::target::Target;
-use crate::http::{Answer, Call, EVENTS, JSON, full};
+use crate::http::{Call, EVENTS, HttpResponse, JSON, full_body};
 use crate::{Client, Result};
 
 /// Headers of a message. An invalid header value is an error when it is sent.
@@ -76,7 +76,7 @@ impl Client {
     ) -> Result<GatewayAnswer> {
         let call = self.gateway(Method::POST, server, headers);
         let call = call.accept("application/json, text/event-stream");
-        read(call.body(JSON, full(message)).respond().await?).await
+        read(call.body(JSON, full_body(message)).respond().await?).await
     }
 
     /// Opens the stream of server messages, or resumes a broken one.
@@ -104,16 +104,16 @@ impl Client {
     }
 }
 
-async fn read(answer: Answer) -> Result<GatewayAnswer> {
-    let status = answer.status();
+async fn read(response: HttpResponse) -> Result<GatewayAnswer> {
+    let status = response.status();
     let is_success = (200..300).contains(&status);
-    let session = answer.header("mcp-session-id").map(str::to_owned);
-    let content_type = answer.header("content-type").unwrap_or_default();
+    let session = response.header("mcp-session-id").map(str::to_owned);
+    let content_type = response.header("content-type").unwrap_or_default();
     if is_success && content_type.starts_with(EVENTS) {
-        let events = GatewayStream(Box::new(SseBody::new(answer)));
+        let events = GatewayStream(Box::new(SseBody::new(response)));
         return Ok(GatewayAnswer::Stream { events, session });
     }
-    let body = answer.whole().await?;
+    let body = response.whole().await?;
     if !is_success {
         return Ok(GatewayAnswer::Refused { status, body });
     }

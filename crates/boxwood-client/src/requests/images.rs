@@ -39,14 +39,14 @@ impl ImagePull {
                     // The HTTP status had been sent before the error occurred.
                     const FAILED: u16 = 500;
                     let (operation, body) = (self.0.operation(), data.as_bytes());
-                    return Err(ClientError::from_answer(operation, FAILED, body));
+                    return Err(ClientError::from_response(operation, FAILED, body));
                 }
                 _ => continue,
             };
             return event.map_err(|error| ClientError::unexpected(self.0.operation(), error));
         }
-        let what = "the pull ended without a result";
-        Err(ClientError::unexpected(self.0.operation(), what))
+        let reason = "the pull ended without a result";
+        Err(ClientError::unexpected(self.0.operation(), reason))
     }
 }
 

@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::Value;
 
 use crate::http::target::Target;
-use crate::http::{Answer, Call, Lines};
+use crate::http::{Call, HttpResponse, Lines};
 use crate::{Client, ClientError, Result};
 
 const NDJSON: &str = "application/x-ndjson";
@@ -35,14 +35,14 @@ pub enum McpTest<'a> {
 
 /// Progress of a server. Dropping it does not affect the server, but ends a test.
 pub struct McpProgressStream {
-    answer: Answer,
+    response: HttpResponse,
     lines: Lines,
 }
 
 impl McpProgressStream {
-    fn new(answer: Answer) -> Self {
+    fn new(response: HttpResponse) -> Self {
         Self {
-            answer,
+            response,
             lines: Lines::default(),
         }
     }
@@ -56,10 +56,10 @@ impl McpProgressStream {
                 }
             }
             if self.lines.len() > MAX_LINE_BYTES {
-                let what = "a line is too long";
-                return Err(ClientError::unexpected(&self.answer.operation, what));
+                let reason = "a line is too long";
+                return Err(ClientError::unexpected(&self.response.operation, reason));
             }
-            let Some(bytes) = self.answer.chunk().await? else {
+            let Some(bytes) = self.response.chunk().await? else {
                 return Ok(None);
             };
             self.lines.push(&bytes);

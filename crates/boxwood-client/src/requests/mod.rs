@@ -60,8 +60,8 @@ impl Client {
     }
 
     pub async fn delete_session(&self, id: &SessionId) -> Result<SessionId> {
-        let answer: DeletedSession = self.delete(&session(id)).await?;
-        Ok(answer.deleted)
+        let response: DeletedSession = self.delete(&session(id)).await?;
+        Ok(response.deleted)
     }
 
     /// Runs `spec.cmd` to completion and returns its output. Creates the session if needed.

@@ -9,7 +9,7 @@ use hyper::Method;
 
 use super::session;
 use crate::http::target::Target;
-use crate::http::{BINARY, full};
+use crate::http::{BINARY, full_body};
 use crate::{Client, Download, Result};
 
 const ZIP: &str = "application/zip";
@@ -106,7 +106,7 @@ impl Client {
         if let Some(tag) = unless_changed_since {
             call = call.header("if-match", tag);
         }
-        call.body(BINARY, full(contents)).json().await
+        call.body(BINARY, full_body(contents)).json().await
     }
 
     /// Lists the skills in an archive without installing them.
@@ -121,7 +121,9 @@ impl Client {
 
     async fn send_archive(&self, target: &Target, archive: &SkillArchive) -> Result<SkillIntake> {
         let call = self.call(Method::POST, target);
-        call.body(ZIP, full(archive.bytes.clone())).json().await
+        call.body(ZIP, full_body(archive.bytes.clone()))
+            .json()
+            .await
     }
 
     /// The package as a zip archive.

@@ -18,9 +18,9 @@ use crate::http::backoff::{Backoff, is_transient};
 use crate::http::websocket::Socket;
 use crate::{Client, ClientError, Result};
 
-/// Pieces of output. A full queue stops reading from the socket, and thereby the program.
+/// Chunks of output. A full queue stops reading from the socket, and thereby the program.
 const OUTPUT_QUEUE: usize = 16;
-/// Pieces of input. A full queue stops the caller.
+/// Chunks of input. A full queue stops the caller.
 const INPUT_QUEUE: usize = 4;
 /// Bytes of output between two acknowledgements, far below the size of the daemon's buffer.
 const ACK_EVERY: u64 = 64 * 1024;
@@ -94,7 +94,7 @@ impl<P: Protocol> Connection<P> {
     async fn run(self, mut socket: Socket, mut queues: Queues) {
         while let Some(lost) = self.exchange(socket, &mut queues).await {
             match self.reconnect(lost).await {
-                Ok(again) => socket = again,
+                Ok(reconnected) => socket = reconnected,
                 Err(error) => {
                     let error = self.state().last_error.take().unwrap_or(error);
                     // Fails if the caller has dropped the receiver.
@@ -181,8 +181,8 @@ impl<P: Protocol> Connection<P> {
     fn receive(&self, incoming: Incoming<P::End>) -> Result<Option<P::End>> {
         match incoming {
             Incoming::Joined(_) => {
-                let what = "a second frame says where the output starts";
-                return Err(ClientError::unexpected(P::OPERATION, what));
+                let reason = "a second frame says where the output starts";
+                return Err(ClientError::unexpected(P::OPERATION, reason));
             }
             Incoming::Accepted { stdin } => self.accepted(stdin)?,
             Incoming::InputClosed => {
@@ -200,8 +200,8 @@ impl<P: Protocol> Connection<P> {
     fn accepted(&self, stdin: u64) -> Result<()> {
         if let Some(input) = &mut self.state().input {
             input.accept(stdin).map_err(|_| {
-                let what = "the daemon has lost input that was accepted";
-                ClientError::unexpected(P::OPERATION, what)
+                let reason = "the daemon has lost input that was accepted";
+                ClientError::unexpected(P::OPERATION, reason)
             })?;
         }
         self.changed.notify_one();
@@ -235,7 +235,7 @@ impl<P: Protocol> Connection<P> {
         for message in self.resent() {
             sink.send(message).await?;
         }
-        let mut alive = tokio::time::interval(PING_INTERVAL);
+        let mut ping_timer = tokio::time::interval(PING_INTERVAL);
         loop {
             if let Some(acknowledgement) = self.due_acknowledgement() {
                 sink.send(acknowledgement).await?;
@@ -251,7 +251,7 @@ impl<P: Protocol> Connection<P> {
                     let message = self.record(input);
                     sink.send(message).await?;
                 }
-                _ = alive.tick() => sink.send(Message::Pong(Bytes::new())).await?,
+                _ = ping_timer.tick() => sink.send(Message::Pong(Bytes::new())).await?,
             }
         }
     }
@@ -259,8 +259,8 @@ impl<P: Protocol> Connection<P> {
     /// Input that the previous daemon may not have processed.
     fn resent(&self) -> Vec<Message> {
         let state = self.state();
-        let pieces = state.input.as_ref().map(Unacknowledged::pieces);
-        let mut messages: Vec<_> = pieces.into_iter().flatten().map(Message::Binary).collect();
+        let chunks = state.input.as_ref().map(Unacknowledged::chunks);
+        let mut messages: Vec<_> = chunks.into_iter().flatten().map(Message::Binary).collect();
         if state.closed {
             messages.push(self.protocol.close_input());
         }
@@ -277,8 +277,8 @@ impl<P: Protocol> Connection<P> {
         let mut state = self.state();
         match input {
             Input::Bytes(bytes) => {
-                if let Some(kept) = &mut state.input {
-                    kept.push(bytes.clone());
+                if let Some(unacknowledged) = &mut state.input {
+                    unacknowledged.push(bytes.clone());
                 }
                 Message::Binary(bytes)
             }
@@ -322,8 +322,8 @@ impl<P: Protocol> Connection<P> {
         let mut socket = self.client.websocket(&target).await?;
         let joined = join(&self.protocol, &mut socket).await?;
         if joined.read != read {
-            let what = "the output continues at another position than requested";
-            return Err(ClientError::unexpected(P::OPERATION, what));
+            let reason = "the output continues at another position than requested";
+            return Err(ClientError::unexpected(P::OPERATION, reason));
         }
         self.state().acknowledged = read;
         match joined.stdin {
@@ -337,6 +337,8 @@ impl<P: Protocol> Connection<P> {
 impl State {
     fn unacknowledged(&self) -> u64 {
         let pairs = self.read.iter().zip(&self.acknowledged);
-        pairs.map(|(read, known)| read.saturating_sub(*known)).sum()
+        pairs
+            .map(|(read, acknowledged)| read.saturating_sub(*acknowledged))
+            .sum()
     }
 }

@@ -195,8 +195,8 @@ impl Client {
             }
             ExecOutput::Error { error } => Err(refused(error)),
             _ => {
-                let what = "the first frame does not say that the command was started";
-                Err(ClientError::unexpected(OPERATION, what))
+                let reason = "the first frame does not say that the command was started";
+                Err(ClientError::unexpected(OPERATION, reason))
             }
         }
     }

@@ -23,8 +23,8 @@ use crate::http::target::Target;
 use crate::http::websocket::Socket;
 use crate::{ClientError, Result};
 
-/// Input is sent in pieces of at most this size.
-const PIECE_BYTES: usize = 64 * 1024;
+/// Input is sent in chunks of at most this size.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Where the output starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,8 +120,8 @@ impl<E> LiveSender<E> {
     /// Waits while the program does not read. No newline is added.
     pub async fn stdin(&mut self, mut bytes: Bytes) -> Result<()> {
         while !bytes.is_empty() {
-            let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
-            self.queue(&self.inputs, Input::Bytes(piece)).await?;
+            let chunk = bytes.split_to(bytes.len().min(CHUNK_BYTES));
+            self.queue(&self.inputs, Input::Bytes(chunk)).await?;
         }
         Ok(())
     }
@@ -139,9 +139,9 @@ impl<E> LiveSender<E> {
         }
     }
 
-    async fn queue<T>(&self, queue: &mpsc::Sender<T>, what: T) -> Result<()> {
+    async fn queue<T>(&self, queue: &mpsc::Sender<T>, item: T) -> Result<()> {
         let closed = |_| ClientError::lost(self.operation, "the connection is closed");
-        queue.send(what).await.map_err(closed)
+        queue.send(item).await.map_err(closed)
     }
 }
 
@@ -165,8 +165,8 @@ async fn join<P: Protocol>(protocol: &P, socket: &mut Socket) -> Result<Joined> 
         Incoming::Joined(joined) => Ok(joined),
         Incoming::Error(error) => Err(error),
         Incoming::Accepted { .. } | Incoming::InputClosed | Incoming::End(_) => {
-            let what = "the first frame does not say where the output starts";
-            Err(ClientError::unexpected(P::OPERATION, what))
+            let reason = "the first frame does not say where the output starts";
+            Err(ClientError::unexpected(P::OPERATION, reason))
         }
     }
 }
@@ -176,12 +176,12 @@ async fn first_text(operation: &str, socket: &mut Socket) -> Result<String> {
         match socket.next().await {
             Some(Ok(Message::Text(text))) => return Ok(text.to_string()),
             Some(Ok(Message::Binary(_))) => {
-                let what = "output arrived before the first text frame";
-                return Err(ClientError::unexpected(operation, what));
+                let reason = "output arrived before the first text frame";
+                return Err(ClientError::unexpected(operation, reason));
             }
             Some(Ok(Message::Close(_))) | None => {
-                let why = "the daemon closed the connection";
-                return Err(ClientError::lost(operation, why));
+                let reason = "the daemon closed the connection";
+                return Err(ClientError::lost(operation, reason));
             }
             Some(Ok(_)) => {}
             Some(Err(error)) => return Err(ClientError::lost(operation, error)),

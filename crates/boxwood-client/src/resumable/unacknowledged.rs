@@ -12,7 +12,7 @@ const MAX_BYTES: u64 = 512 * 1024;
 pub(super) struct Unacknowledged {
     /// The number of bytes that were acknowledged.
     accepted: u64,
-    pieces: VecDeque<Bytes>,
+    chunks: VecDeque<Bytes>,
     bytes: u64,
     /// The program takes no more input.
     refused: bool,
@@ -27,7 +27,7 @@ impl Unacknowledged {
     pub(super) fn new(accepted: u64) -> Self {
         Self {
             accepted,
-            pieces: VecDeque::new(),
+            chunks: VecDeque::new(),
             bytes: 0,
             refused: false,
         }
@@ -36,7 +36,7 @@ impl Unacknowledged {
     /// Discards all input, now and later.
     pub(super) fn refuse(&mut self) {
         self.refused = true;
-        self.pieces.clear();
+        self.chunks.clear();
         self.bytes = 0;
     }
 
@@ -44,36 +44,36 @@ impl Unacknowledged {
         self.bytes < MAX_BYTES
     }
 
-    pub(super) fn push(&mut self, piece: Bytes) {
+    pub(super) fn push(&mut self, chunk: Bytes) {
         if self.refused {
             return;
         }
-        self.bytes += piece.len() as u64;
-        self.pieces.push_back(piece);
+        self.bytes += chunk.len() as u64;
+        self.chunks.push_back(chunk);
     }
 
     /// `accepted` counts from the program's start.
     pub(super) fn accept(&mut self, accepted: u64) -> Result<(), InputLost> {
-        let mut newly = accepted.checked_sub(self.accepted).ok_or(InputLost)?;
+        let mut newly_accepted = accepted.checked_sub(self.accepted).ok_or(InputLost)?;
         self.accepted = accepted;
-        while let Some(first) = self.pieces.front_mut() {
+        while let Some(first) = self.chunks.front_mut() {
             let length = first.len() as u64;
-            if length > newly {
-                // Smaller than the length of a piece, so it fits.
-                first.advance(usize::try_from(newly).unwrap_or_default());
-                self.bytes -= newly;
+            if length > newly_accepted {
+                // Smaller than the length of a chunk, so it fits.
+                first.advance(usize::try_from(newly_accepted).unwrap_or_default());
+                self.bytes -= newly_accepted;
                 break;
             }
-            newly -= length;
+            newly_accepted -= length;
             self.bytes -= length;
-            self.pieces.pop_front();
+            self.chunks.pop_front();
         }
         Ok(())
     }
 
     /// What to send on a new connection.
-    pub(super) fn pieces(&self) -> Vec<Bytes> {
-        self.pieces.iter().cloned().collect()
+    pub(super) fn chunks(&self) -> Vec<Bytes> {
+        self.chunks.iter().cloned().collect()
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn text(unsent: &Unacknowledged) -> String {
-        let all: Vec<u8> = unsent.pieces().concat();
+        let all: Vec<u8> = unsent.chunks().concat();
         assert_eq!(all.len() as u64, unsent.bytes);
         String::from_utf8(all).unwrap()
     }
@@ -128,6 +128,6 @@ mod tests {
         assert!(!unsent.has_room());
         unsent.refuse();
         unsent.push(Bytes::from(vec![0; 512 * 1024]));
-        assert!(unsent.has_room() && unsent.pieces().is_empty());
+        assert!(unsent.has_room() && unsent.chunks().is_empty());
     }
 }
