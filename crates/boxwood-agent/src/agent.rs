@@ -100,7 +100,7 @@ impl Agent {
             return Ok(self.clone());
         };
         let status = in_time(daemon.agent_status()).await;
-        let status = status.map_err(|error| state::no_answer(&error))?;
+        let status = status.map_err(|error| state::unreachable_runtime(&error))?;
         Ok(Self {
             settings: Arc::new(operator::apply(&self.settings, status)?),
             inner: Arc::clone(&self.inner),
@@ -174,7 +174,7 @@ impl Agent {
             enabled: settings.enabled,
             state,
             profile: settings.profile.clone(),
-            backend: state::wanted_backend(settings).map(str::to_owned),
+            backend: state::requested_backend(settings).map(str::to_owned),
             image: settings.image.clone(),
             workspace_quota_mb: settings.workspace_quota_mb,
             endpoint: settings.endpoint.clone(),
@@ -254,7 +254,7 @@ impl Agent {
             };
         };
         let settings = &self.settings;
-        let asked = async {
+        let request = async {
             let status = boxes.status().await?;
             let trouble = if state::has_its_backend(settings, &status) {
                 None
@@ -263,13 +263,13 @@ impl Agent {
             };
             Ok((status, trouble))
         };
-        match in_time(asked).await {
+        match in_time(request).await {
             Ok((status, trouble)) => RuntimeState {
                 trouble,
                 runtime: Some(status),
             },
             Err(error) => RuntimeState {
-                trouble: Some(state::no_answer(&error)),
+                trouble: Some(state::unreachable_runtime(&error)),
                 runtime: None,
             },
         }
@@ -278,7 +278,7 @@ impl Agent {
     /// The error for the caller: the runtime or its backend is unavailable, or only this request failed.
     pub async fn refusal(&self, error: BoxesError) -> ToolError {
         if !error.reached {
-            return state::no_answer(&error).into();
+            return state::unreachable_runtime(&error).into();
         }
         if error.code != ErrorCode::BackendUnavailable {
             return error.into();
@@ -320,8 +320,8 @@ fn error_record(query: &AgentQuery, error: &ToolError) -> AgentErrorRecord {
 }
 
 /// A runtime that does not respond in time counts as unreachable.
-async fn in_time<T>(asked: impl Future<Output = Answer<T>>) -> Answer<T> {
-    tokio::time::timeout(STATE_TIMEOUT, asked)
+async fn in_time<T>(request: impl Future<Output = Answer<T>>) -> Answer<T> {
+    tokio::time::timeout(STATE_TIMEOUT, request)
         .await
         .unwrap_or_else(|_| {
             Err(BoxesError {

@@ -82,8 +82,14 @@ pub trait Boxes: Send + Sync + 'static {
 
     async fn read_text(&self, id: &SessionId, request: ReadTextRequest) -> Answer<TextSlice>;
 
-    /// At most `most` bytes from `from` on.
-    async fn read_bytes(&self, id: &SessionId, path: &str, from: u64, most: u64) -> Answer<Bytes>;
+    /// At most `max_bytes` bytes from `from` on.
+    async fn read_bytes(
+        &self,
+        id: &SessionId,
+        path: &str,
+        from: u64,
+        max_bytes: u64,
+    ) -> Answer<Bytes>;
 
     /// Creates missing parent directories.
     async fn write_text(&self, id: &SessionId, request: WriteTextRequest) -> Answer<WrittenText>;

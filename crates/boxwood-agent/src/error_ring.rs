@@ -9,7 +9,7 @@ use boxwood_api::AgentErrorRecord;
 pub const RECENT_ERRORS: usize = 50;
 
 /// Longer messages are cut.
-const LONGEST_MESSAGE: usize = 4_000;
+const MAX_MESSAGE_CHARS: usize = 4_000;
 
 /// The oldest errors are removed first.
 #[derive(Debug, Default)]
@@ -26,7 +26,9 @@ impl ErrorRing {
     pub fn push_new(&self, record: AgentErrorRecord) -> bool {
         let record = shortened(record);
         let mut records = self.records();
-        let is_new = records.iter().all(|known| known.message != record.message);
+        let is_new = records
+            .iter()
+            .all(|existing| existing.message != record.message);
         if is_new {
             insert(&mut records, record);
         }
@@ -52,7 +54,7 @@ impl ErrorRing {
 }
 
 fn shortened(mut record: AgentErrorRecord) -> AgentErrorRecord {
-    record.message = crate::output::truncate(&record.message, LONGEST_MESSAGE).text;
+    record.message = crate::output::truncate(&record.message, MAX_MESSAGE_CHARS).text;
     record
 }
 

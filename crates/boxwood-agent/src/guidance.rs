@@ -21,7 +21,7 @@ const SKILLS: &str = "Skills hold instructions and programs for certain tasks. W
 with its name before you start, then follow what it says; its files are at /workspace/.skills/<name>.";
 
 /// The longest line of a skill in the list.
-const LONGEST_DESCRIPTION: usize = 1_024;
+const MAX_DESCRIPTION_CHARS: usize = 1_024;
 
 /// The guidance for a conversation that may see these skills.
 pub fn guidance<'a>(
@@ -29,7 +29,7 @@ pub fn guidance<'a>(
     skills: impl IntoIterator<Item = &'a SkillInfo>,
 ) -> AgentGuidance {
     let mut text = match &settings.guidance {
-        Some(own) => own.clone(),
+        Some(configured) => configured.clone(),
         None if settings.default_workspace.is_some() => format!("{EXEC}\n\n{MOUNTED}"),
         None => format!("{EXEC}\n\n{PRIVATE}"),
     };
@@ -61,5 +61,5 @@ pub fn guidance<'a>(
 /// On one line, so that a description cannot look like a heading of the guidance.
 fn line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    crate::output::truncate(&words.join(" "), LONGEST_DESCRIPTION).text
+    crate::output::truncate(&words.join(" "), MAX_DESCRIPTION_CHARS).text
 }

@@ -13,12 +13,12 @@ pub const WORKSPACE: &str = "/workspace";
 pub const SKILLS: &str = "/workspace/.skills";
 
 /// The kernel's limits.
-const LONGEST_PATH: usize = 4_095;
-const LONGEST_NAME: usize = 255;
+const MAX_PATH_BYTES: usize = 4_095;
+const MAX_NAME_BYTES: usize = 255;
 
 /// What a path refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ToolPath {
     Workspace {
         path: String,
     },
@@ -34,7 +34,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl ToolPath {
     /// Absolute, inside the box, without `.`, `..` and double slashes.
     pub fn path(&self) -> &str {
         match self {
@@ -63,7 +63,7 @@ pub enum PathError {
     #[error("Path must not contain a NUL character.")]
     Nul,
     #[error(
-        "Path must be at most {LONGEST_PATH} bytes, and each name in it at most {LONGEST_NAME}."
+        "Path must be at most {MAX_PATH_BYTES} bytes, and each name in it at most {MAX_NAME_BYTES}."
     )]
     TooLong,
     #[error(
@@ -79,17 +79,17 @@ pub enum PathError {
 }
 
 /// A path in the workspace or in a skill's package.
-pub fn resolve(path: &str) -> Result<Place, PathError> {
+pub fn resolve(path: &str) -> Result<ToolPath, PathError> {
     let path = bounded(path)?;
     let tail = below(WORKSPACE, path).ok_or(PathError::Outside)?;
     let names = names(tail)?;
     if names.first() != Some(&".skills") {
-        return Ok(Place::Workspace {
+        return Ok(ToolPath::Workspace {
             path: joined(WORKSPACE, &names),
         });
     }
     let name = names.get(1).ok_or(PathError::NoSkillName)?;
-    Ok(Place::Skill {
+    Ok(ToolPath::Skill {
         name: (*name).to_owned(),
         tail: names[2..].join("/"),
         path: joined(WORKSPACE, &names),
@@ -97,12 +97,12 @@ pub fn resolve(path: &str) -> Result<Place, PathError> {
 }
 
 /// As [`resolve`], or a saved output.
-pub fn resolve_readable(path: &str) -> Result<Place, PathError> {
+pub fn resolve_readable(path: &str) -> Result<ToolPath, PathError> {
     let bounded = bounded(path)?;
     let Some(tail) = below(KEPT_OUTPUT, bounded) else {
         return resolve(path);
     };
-    Ok(Place::KeptOutput {
+    Ok(ToolPath::KeptOutput {
         path: joined(KEPT_OUTPUT, &names(tail)?),
     })
 }
@@ -135,7 +135,7 @@ pub fn mentioned_skills(command: &str) -> BTreeSet<String> {
     command
         .split("/workspace/.skills/")
         .skip(1)
-        .map(|rest| rest.chars().take_while(named).collect::<String>())
+        .map(|command_tail| command_tail.chars().take_while(named).collect::<String>())
         .filter(|name| !name.is_empty())
         .collect()
 }
@@ -144,7 +144,7 @@ fn bounded(path: &str) -> Result<&str, PathError> {
     if path.contains('\0') {
         return Err(PathError::Nul);
     }
-    if path.len() > LONGEST_PATH || path.split('/').any(|name| name.len() > LONGEST_NAME) {
+    if path.len() > MAX_PATH_BYTES || path.split('/').any(|name| name.len() > MAX_NAME_BYTES) {
         return Err(PathError::TooLong);
     }
     Ok(path)

@@ -30,20 +30,21 @@ pub(crate) fn disabled() -> Unavailable {
 }
 
 /// The status request failed.
-pub(crate) fn no_answer(error: &BoxesError) -> Unavailable {
-    let usual = "start the runtime, or correct box.runtime.endpoint; the next call connects again";
+pub(crate) fn unreachable_runtime(error: &BoxesError) -> Unavailable {
+    let default_fix =
+        "start the runtime, or correct box.runtime.endpoint; the next call connects again";
     Unavailable {
         state: AgentState::Unavailable,
         reason: format!("Box runtime is not available: {}", error.message),
-        fix: error.hint.clone().unwrap_or_else(|| usual.to_owned()),
+        fix: error.hint.clone().unwrap_or_else(|| default_fix.to_owned()),
     }
 }
 
 /// Whether the backend of the agent's boxes is available, according to the status alone.
 pub(crate) fn has_its_backend(settings: &AgentSettings, status: &Status) -> bool {
     let backend = &status.backend;
-    let is_wanted = |wanted| backend.name.as_deref() == Some(wanted);
-    backend.available && wanted_backend(settings).is_none_or(is_wanted)
+    let is_requested = |requested| backend.name.as_deref() == Some(requested);
+    backend.available && requested_backend(settings).is_none_or(is_requested)
 }
 
 /// Why the backend of the agent's boxes is not available. `None` if it is.
@@ -52,17 +53,17 @@ pub(crate) fn backend_trouble(
     status: &Status,
     backends: &[BackendReport],
 ) -> Option<Unavailable> {
-    let wanted = wanted_backend(settings);
-    let name = wanted.or(status.backend.name.as_deref());
+    let requested = requested_backend(settings);
+    let name = requested.or(status.backend.name.as_deref());
     let report = backends
         .iter()
-        .find(|report| wanted.map_or(report.chosen, |wanted| report.name == wanted))
+        .find(|report| requested.map_or(report.chosen, |requested| report.name == requested))
         .or_else(|| {
             backends
                 .iter()
                 .find(|report| Some(report.name.as_str()) == name)
         });
-    let usable = match (wanted, report) {
+    let usable = match (requested, report) {
         (_, Some(report)) => report.available,
         (None, None) => status.backend.available,
         // The runtime has no backend of this name.
@@ -72,7 +73,7 @@ pub(crate) fn backend_trouble(
 }
 
 /// `None` leaves the choice to the runtime.
-pub(crate) fn wanted_backend(settings: &AgentSettings) -> Option<&str> {
+pub(crate) fn requested_backend(settings: &AgentSettings) -> Option<&str> {
     match settings.backend.trim() {
         "" | "local" | "auto" => None,
         name => Some(name),

@@ -17,21 +17,21 @@ pub const NARROW_TEMPLATE: &str = "{launcher_type}_{launcher_id}_{sender_id}_{co
 /// The value of an unknown name.
 const UNKNOWN: &str = "unknown";
 
-const LONGEST_TEMPLATE: usize = 4_096;
+const MAX_TEMPLATE_BYTES: usize = 4_096;
 
 /// The longest id in bytes, and the length of a digest at its end.
-const LONGEST_ID: usize = 256;
+const MAX_ID_BYTES: usize = 256;
 const DIGEST_DIGITS: usize = 16;
 
 /// A parsed template. The syntax is that of Python's `str.format_map`, without conversions, format
 /// specifications, attributes and positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    pieces: Vec<Piece>,
+    parts: Vec<Part>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum Part {
     Text(String),
     Name(String),
 }
@@ -42,8 +42,8 @@ enum Piece {
 pub struct TemplateError(String);
 
 impl TemplateError {
-    fn at(at: usize, what: &str, why: &str) -> Self {
-        Self(format!("`{what}` at character {at} {why}"))
+    fn at(position: usize, text: &str, why: &str) -> Self {
+        Self(format!("`{text}` at character {position} {why}"))
     }
 }
 
@@ -67,12 +67,12 @@ pub struct Scope {
 /// The text that it was parsed from.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for piece in &self.pieces {
-            match piece {
-                Piece::Text(text) => {
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => {
                     f.write_str(&text.replace('{', "{{").replace('}', "}}"))?;
                 }
-                Piece::Name(name) => write!(f, "{{{name}}}")?,
+                Part::Name(name) => write!(f, "{{{name}}}")?,
             }
         }
         Ok(())
@@ -83,39 +83,39 @@ impl Template {
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let text = text.trim();
         if text.is_empty() {
-            let usual = format!("it must not be empty; the default is `{DEFAULT_TEMPLATE}`");
-            return Err(TemplateError(usual));
+            let message = format!("it must not be empty; the default is `{DEFAULT_TEMPLATE}`");
+            return Err(TemplateError(message));
         }
-        if text.len() > LONGEST_TEMPLATE {
+        if text.len() > MAX_TEMPLATE_BYTES {
             let len = text.len();
-            let long = format!("it must be at most {LONGEST_TEMPLATE} bytes, not {len}");
-            return Err(TemplateError(long));
+            let message = format!("it must be at most {MAX_TEMPLATE_BYTES} bytes, not {len}");
+            return Err(TemplateError(message));
         }
-        let mut pieces = Vec::new();
+        let mut parts = Vec::new();
         let mut literal = String::new();
-        let mut rest = text.chars().enumerate().peekable();
-        while let Some((at, character)) = rest.next() {
+        let mut characters = text.chars().enumerate().peekable();
+        while let Some((position, character)) = characters.next() {
             match character {
-                '{' | '}' if rest.next_if(|(_, next)| *next == character).is_some() => {
+                '{' | '}' if characters.next_if(|(_, next)| *next == character).is_some() => {
                     literal.push(character);
                 }
                 '{' => {
                     if !literal.is_empty() {
-                        pieces.push(Piece::Text(std::mem::take(&mut literal)));
+                        parts.push(Part::Text(std::mem::take(&mut literal)));
                     }
-                    pieces.push(Piece::Name(field(at, &mut rest)?));
+                    parts.push(Part::Name(field(position, &mut characters)?));
                 }
                 '}' => {
                     let why = "was never opened; write `}}` for a brace";
-                    return Err(TemplateError::at(at, "}", why));
+                    return Err(TemplateError::at(position, "}", why));
                 }
                 other => literal.push(other),
             }
         }
         if !literal.is_empty() {
-            pieces.push(Piece::Text(literal));
+            parts.push(Part::Text(literal));
         }
-        Ok(Self { pieces })
+        Ok(Self { parts })
     }
 
     /// The id for a query. Characters that are not legal are replaced, and a digest is added, so that different texts have
@@ -126,10 +126,10 @@ impl Template {
 
     fn render_as(&self, query: &AgentQuery, trust: Trust) -> Result<SessionId, TemplateError> {
         let mut text = String::new();
-        for piece in &self.pieces {
-            match piece {
-                Piece::Text(literal) => text.push_str(literal),
-                Piece::Name(name) => text.push_str(&value(name, query, trust)),
+        for part in &self.parts {
+            match part {
+                Part::Text(literal) => text.push_str(literal),
+                Part::Name(name) => text.push_str(&value(name, query, trust)),
             }
         }
         legal(&text).map_err(|error| TemplateError(format!("its id is not legal: {error}")))
@@ -158,15 +158,15 @@ pub fn scope(forced: Option<&Template>, query: &AgentQuery) -> Result<Scope, Tem
 
 /// The name after an opening brace.
 fn field(
-    at: usize,
-    rest: &mut impl Iterator<Item = (usize, char)>,
+    position: usize,
+    characters: &mut impl Iterator<Item = (usize, char)>,
 ) -> Result<String, TemplateError> {
     let mut field = String::new();
     loop {
-        match rest.next() {
+        match characters.next() {
             None | Some((_, '{')) => {
                 let why = "is never closed; write `{name}`, or `{{` for a brace";
-                return Err(TemplateError::at(at, "{", why));
+                return Err(TemplateError::at(position, "{", why));
             }
             Some((_, '}')) => break,
             Some((_, character)) => field.push(character),
@@ -184,7 +184,7 @@ fn field(
     } else {
         return Ok(field);
     };
-    Err(TemplateError::at(at, &format!("{{{field}}}"), why))
+    Err(TemplateError::at(position, &format!("{{{field}}}"), why))
 }
 
 /// The value of a variable. A null variable counts as missing: the text `None` would be one box for all users without a
@@ -195,26 +195,26 @@ fn value<'a>(name: &str, query: &'a AgentQuery, trust: Trust) -> Cow<'a, str> {
         return Cow::Borrowed("global");
     }
     let variable = || query.variables.get(name).and_then(text);
-    let own = || own(name, query);
-    let known = match trust {
-        Trust::Forced => own().or_else(variable),
-        Trust::Chosen => variable().or_else(own),
+    let query_field = || query_field(name, query);
+    let found = match trust {
+        Trust::Forced => query_field().or_else(variable),
+        Trust::Chosen => variable().or_else(query_field),
     };
-    known
+    found
         .or_else(|| fallback(name, query, trust))
         .unwrap_or(Cow::Borrowed(UNKNOWN))
 }
 
 /// A field of the query.
-fn own<'a>(name: &str, query: &'a AgentQuery) -> Option<Cow<'a, str>> {
-    let given = match name {
+fn query_field<'a>(name: &str, query: &'a AgentQuery) -> Option<Cow<'a, str>> {
+    let field_value = match name {
         "query_id" => query.query_id.as_ref().and_then(text),
         "launcher_type" => query.launcher_type.as_deref().map(Cow::Borrowed),
         "launcher_id" => query.launcher_id.as_ref().and_then(text),
         "sender_id" => query.sender_id.as_ref().and_then(text),
         _ => None,
     };
-    given.filter(|text| !text.is_empty())
+    field_value.filter(|text| !text.is_empty())
 }
 
 /// The default of a name that is neither a field nor a variable.
@@ -246,22 +246,22 @@ fn legal(text: &str) -> Result<SessionId, FieldError> {
         return Ok(id);
     }
     let digest = digest(text);
-    let mut kept = String::new();
+    let mut prefix = String::new();
     for character in text.trim().chars() {
         let character = if character.is_control() {
             '_'
         } else {
             character
         };
-        if kept.len() + character.len_utf8() > LONGEST_ID - DIGEST_DIGITS - 1 {
+        if prefix.len() + character.len_utf8() > MAX_ID_BYTES - DIGEST_DIGITS - 1 {
             break;
         }
-        kept.push(character);
+        prefix.push(character);
     }
-    if kept.is_empty() {
-        kept.push_str(UNKNOWN);
+    if prefix.is_empty() {
+        prefix.push_str(UNKNOWN);
     }
-    SessionId::new(&format!("{kept}-{digest}"))
+    SessionId::new(&format!("{prefix}-{digest}"))
 }
 
 fn digest(text: &str) -> String {

@@ -39,7 +39,7 @@ pub(crate) struct OutputCapture {
     chars: usize,
     bytes: u64,
     /// The first bytes of the stream. `None` if the budget was exhausted.
-    whole: Option<(Vec<u8>, OwnedSemaphorePermit)>,
+    content: Option<(Vec<u8>, OwnedSemaphorePermit)>,
 }
 
 /// A stream that was longer than what is shown.
@@ -64,7 +64,7 @@ impl OutputCapture {
             tail: String::new(),
             chars: 0,
             bytes: 0,
-            whole: no_permits.ok().map(|permits| (Vec::new(), permits)),
+            content: no_permits.ok().map(|permits| (Vec::new(), permits)),
         }
     }
 
@@ -89,7 +89,7 @@ impl OutputCapture {
         if !shown.truncated {
             return (shown, None);
         }
-        let kept = self.whole.map(|(content, permits)| Kept {
+        let kept = self.content.map(|(content, permits)| Kept {
             cut: (content.len() as u64) < self.bytes,
             content: content.into(),
             permits,
@@ -115,7 +115,7 @@ impl OutputCapture {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        let Some((content, permits)) = &mut self.whole else {
+        let Some((content, permits)) = &mut self.content else {
             return;
         };
         let bytes = &bytes[..bytes.len().min(MAX_SAVED_BYTES - content.len())];
@@ -126,7 +126,7 @@ impl OutputCapture {
                 permits.merge(more);
                 content.extend_from_slice(bytes);
             }
-            Err(_) => self.whole = None,
+            Err(_) => self.content = None,
         }
     }
 }
@@ -140,16 +140,16 @@ struct Decoder {
 
 impl Decoder {
     fn text(&mut self, bytes: &[u8]) -> String {
-        let mut joined = std::mem::take(&mut self.incomplete);
-        joined.extend_from_slice(bytes);
+        let mut pending = std::mem::take(&mut self.incomplete);
+        pending.extend_from_slice(bytes);
         let is_incomplete = |tail: &[u8]| {
             std::str::from_utf8(tail)
                 .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
         };
-        let most = joined.len().saturating_sub(3);
-        let start = (most..joined.len()).find(|&from| is_incomplete(&joined[from..]));
-        self.incomplete = joined.split_off(start.unwrap_or(joined.len()));
-        String::from_utf8_lossy(&joined).into_owned()
+        let earliest = pending.len().saturating_sub(3);
+        let start = (earliest..pending.len()).find(|&from| is_incomplete(&pending[from..]));
+        self.incomplete = pending.split_off(start.unwrap_or(pending.len()));
+        String::from_utf8_lossy(&pending).into_owned()
     }
 
     /// The rest, at the end of the stream.

@@ -78,7 +78,7 @@ fn first(text: &str, count: usize) -> &str {
     let end = text
         .char_indices()
         .nth(count)
-        .map_or(text.len(), |(at, _)| at);
+        .map_or(text.len(), |(index, _)| index);
     &text[..end]
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn last(text: &str, count: usize) -> &str {
             .char_indices()
             .rev()
             .nth(count - 1)
-            .map_or(0, |(at, _)| at),
+            .map_or(0, |(index, _)| index),
     };
     &text[begin..]
 }

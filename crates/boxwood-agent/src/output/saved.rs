@@ -20,7 +20,7 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 pub(crate) const SAVE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Limit of numbers that are read from names in the box, because its programs can create any name.
-const HIGHEST_NUMBER: u64 = 1 << 40;
+const MAX_NUMBER: u64 = 1 << 40;
 
 /// Numbers for outputs, each given once.
 #[derive(Default)]
@@ -50,26 +50,26 @@ pub(crate) async fn save(
     streams: [(Stream, Option<Result<Kept, NotKept>>); 2],
 ) -> SavedPaths {
     let mut paths = SavedPaths::default();
-    let mut whole = Vec::new();
+    let mut cut_streams = Vec::new();
     for (stream, kept) in streams {
         match kept {
             None => {}
-            Some(Ok(kept)) => whole.push((stream, kept)),
+            Some(Ok(kept)) => cut_streams.push((stream, kept)),
             Some(Err(NotKept)) => {
                 let why = "the commands of all calls have too much output at the moment";
                 paths.notices.push(not_kept(why));
             }
         }
     }
-    if whole.is_empty() {
+    if cut_streams.is_empty() {
         return paths;
     }
     let deadline = tokio::time::Instant::now() + SAVE_TIMEOUT;
-    let coming = whole
+    let new_bytes = cut_streams
         .iter()
         .map(|(_, kept)| kept.content.len() as u64)
         .sum();
-    let number = match in_time(deadline, make_room(boxes, session, coming)).await {
+    let number = match in_time(deadline, make_room(boxes, session, new_bytes)).await {
         Ok(seen) => numbers.next_above(seen),
         Err(why) => {
             paths.notices.push(not_kept(&why));
@@ -83,9 +83,9 @@ pub(crate) async fn save(
             cut,
             permits,
         },
-    ) in whole
+    ) in cut_streams
     {
-        let path = format!("{KEPT_OUTPUT}/{number}.{}", word(stream));
+        let path = format!("{KEPT_OUTPUT}/{number}.{}", extension(stream));
         let written = in_time(deadline, boxes.write_file(session, &path, content)).await;
         drop(permits);
         if let Err(why) = written {
@@ -103,20 +103,20 @@ pub(crate) async fn save(
 
 async fn in_time<T>(
     deadline: tokio::time::Instant,
-    answer: impl Future<Output = Answer<T>>,
+    request: impl Future<Output = Answer<T>>,
 ) -> Result<T, String> {
-    match tokio::time::timeout_at(deadline, answer).await {
-        Ok(answer) => answer.map_err(|error| error.message),
+    match tokio::time::timeout_at(deadline, request).await {
+        Ok(result) => result.map_err(|error| error.message),
         Err(_) => Err("the box did not answer in time".to_owned()),
     }
 }
 
 /// Removes the oldest outputs until the new one fits. Returns the highest number of an output.
-async fn make_room(boxes: &dyn Boxes, session: &SessionId, coming: u64) -> Answer<u64> {
+async fn make_room(boxes: &dyn Boxes, session: &SessionId, new_bytes: u64) -> Answer<u64> {
     let mut outputs = outputs(boxes, session).await?;
     let highest = outputs.keys().next_back().copied().unwrap_or(0);
     let mut bytes: u64 = outputs.values().flatten().map(|(_, size)| size).sum();
-    while outputs.len() >= MAX_COMMANDS || bytes.saturating_add(coming) > MAX_BYTES {
+    while outputs.len() >= MAX_COMMANDS || bytes.saturating_add(new_bytes) > MAX_BYTES {
         let Some((_, files)) = outputs.pop_first() else {
             break;
         };
@@ -156,13 +156,10 @@ fn number_of(name: &str) -> Option<u64> {
     if !matches!(stream, "stdout" | "stderr") {
         return None;
     }
-    number
-        .parse()
-        .ok()
-        .filter(|number| *number <= HIGHEST_NUMBER)
+    number.parse().ok().filter(|number| *number <= MAX_NUMBER)
 }
 
-fn word(stream: Stream) -> &'static str {
+fn extension(stream: Stream) -> &'static str {
     match stream {
         Stream::Stdout => "stdout",
         Stream::Stderr => "stderr",
@@ -170,12 +167,12 @@ fn word(stream: Stream) -> &'static str {
 }
 
 fn found_at(path: &str, cut: bool) -> String {
-    let what = if cut {
+    let description = if cut {
         format!("the first {} MiB of the output are", MAX_SAVED_BYTES >> 20)
     } else {
         "the whole output is".to_owned()
     };
-    format!("{what} in {path}; read it with the read tool, offset and limit")
+    format!("{description} in {path}; read it with the read tool, offset and limit")
 }
 
 fn not_kept(why: &str) -> String {

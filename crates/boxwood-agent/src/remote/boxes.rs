@@ -27,15 +27,15 @@ const FILE_MODE: u32 = 0o644;
 impl Remote {
     /// The status of the daemon's own agent.
     pub(crate) async fn agent_status(&self) -> Answer<AgentStatus> {
-        self.question(|| self.client.agent_status()).await
+        self.runtime_request(|| self.client.agent_status()).await
     }
 
     /// An idempotent request about the daemon.
-    async fn question<T, F>(&self, request: impl Fn() -> F) -> Answer<T>
+    async fn runtime_request<T, F>(&self, request: impl Fn() -> F) -> Answer<T>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        self.request(self.deadlines.question, Repeat::Always, request)
+        self.request(self.deadlines.runtime, Repeat::Always, request)
             .await
     }
 
@@ -55,15 +55,15 @@ impl Boxes for Remote {
     }
 
     async fn status(&self) -> Answer<Status> {
-        self.question(|| self.client.status()).await
+        self.runtime_request(|| self.client.status()).await
     }
 
     async fn backends(&self) -> Answer<Vec<BackendReport>> {
-        self.question(|| self.client.backends()).await
+        self.runtime_request(|| self.client.backends()).await
     }
 
     async fn sessions(&self) -> Answer<Vec<SessionInfo>> {
-        self.question(|| self.client.sessions()).await
+        self.runtime_request(|| self.client.sessions()).await
     }
 
     async fn get_or_create(&self, spec: SpecRequest) -> Answer<SessionInfo> {
@@ -83,8 +83,14 @@ impl Boxes for Remote {
         self.files(Repeat::Always, read).await
     }
 
-    async fn read_bytes(&self, id: &SessionId, path: &str, from: u64, most: u64) -> Answer<Bytes> {
-        let read = || self.client.read_file_part(id, path, from, most);
+    async fn read_bytes(
+        &self,
+        id: &SessionId,
+        path: &str,
+        from: u64,
+        max_bytes: u64,
+    ) -> Answer<Bytes> {
+        let read = || self.client.read_file_part(id, path, from, max_bytes);
         self.files(Repeat::Always, read).await
     }
 
@@ -191,7 +197,7 @@ impl Boxes for Remote {
 impl Remote {
     async fn begin(&self, spec: SpecRequest) -> Answer<Begun> {
         let id = session_of(&spec)?;
-        let asked = spec.timeout_sec;
+        let requested_sec = spec.timeout_sec;
         let request = LiveRequest {
             spec,
             ..LiveRequest::default()
@@ -212,7 +218,7 @@ impl Remote {
         let live = self.request(self.deadlines.start, repeat, start).await?;
         let notices = live.notices.clone();
         // A daemon of another version may leave it out.
-        let timeout = live.timeout_sec.or(asked);
+        let timeout = live.timeout_sec.or(requested_sec);
         let timeout = timeout.map_or(self.deadlines.command, Duration::from_secs);
         let within = timeout.saturating_add(self.deadlines.slack);
         let command = RemoteExec {
@@ -222,7 +228,7 @@ impl Remote {
             within,
             call: Some(self.calls.token()),
         };
-        let detail = self.question(|| self.client.session(&id)).await;
+        let detail = self.runtime_request(|| self.client.session(&id)).await;
         // Unknown if the session has already ended with its command.
         let backend = detail.map(|detail| detail.session.backend_name);
         Ok(Begun {

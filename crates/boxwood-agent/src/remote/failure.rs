@@ -36,10 +36,10 @@ pub(super) fn late(within: Duration) -> BoxesError {
 }
 
 /// The connection was lost during a change that may or may not have been made.
-pub(super) fn in_doubt(what: &str) -> BoxesError {
+pub(super) fn uncertain(effect: &str) -> BoxesError {
     unreached(
         ErrorCode::BackendUnavailable,
-        format!("the connection to the box runtime was lost; whether {what} is not known"),
+        format!("the connection to the box runtime was lost; whether {effect} is not known"),
         "check the result before trying again",
     )
 }

@@ -25,7 +25,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     /// Requests about the runtime.
-    pub question: Duration,
+    pub runtime: Duration,
     /// Requests about files and skills.
     pub files: Duration,
     /// Creating a box; its image may have to be pulled.
@@ -39,7 +39,7 @@ pub struct Deadlines {
 impl Default for Deadlines {
     fn default() -> Self {
         Self {
-            question: Duration::from_secs(15),
+            runtime: Duration::from_secs(15),
             files: Duration::from_mins(1),
             start: Duration::from_secs(330),
             command: Duration::from_hours(1),

@@ -42,13 +42,13 @@ impl Remote {
         let mut losses = 0;
         loop {
             let error = match timeout_at(deadline, request()).await {
-                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Ok(value)) => return Ok(value),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(failure::late(within)),
             };
             match (&error, repeat) {
-                (ClientError::Lost { .. }, Repeat::Unsent(what)) => {
-                    return Err(failure::in_doubt(what));
+                (ClientError::Lost { .. }, Repeat::Unsent(effect)) => {
+                    return Err(failure::uncertain(effect));
                 }
                 (ClientError::Lost { .. }, Repeat::Always) if losses < MAX_LOSSES => losses += 1,
                 // The daemon is probably restarting.

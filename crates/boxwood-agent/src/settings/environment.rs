@@ -3,15 +3,15 @@
 
 use serde_json::{Map, Value};
 
-/// Begins the name of every variable that is ours.
+/// Prefix of the variables of this section.
 const PREFIX: &str = "BOX__";
 
 /// LangBot's variable for a forced session-id template. Used if the section has none: ignoring it would widen the sharing
 /// of boxes.
 pub const PLATFORM_GUARD: &str = "SYSTEM__LIMITATION__FORCE_BOX_SESSION_ID_TEMPLATE";
 
-/// The place in the section that a variable names, or `None` where it is none of ours.
-fn place(name: &str) -> Option<Vec<String>> {
+/// The path of the key that a variable sets, or `None` if it is not a variable of Boxwood.
+fn key_path(name: &str) -> Option<Vec<String>> {
     let path = name.strip_prefix(PREFIX)?;
     if name.chars().any(char::is_lowercase) {
         return None;
@@ -34,23 +34,25 @@ pub(crate) fn apply(
             guard = Some(text);
             continue;
         }
-        let Some(path) = place(&name) else { continue };
+        let Some(path) = key_path(&name) else {
+            continue;
+        };
         match key(tree, &path) {
             Some(value) => *value = overridden(value, text),
             None => unused.push(name),
         }
     }
     if let Some(guard) = guard {
-        let own = tree.get("force_session_id_template");
-        let is_blank = |own: &Value| own.as_str().is_some_and(|own| own.trim().is_empty());
-        if own.is_none_or(|own| own.is_null() || is_blank(own)) {
+        let configured = tree.get("force_session_id_template");
+        let is_blank = |value: &Value| value.as_str().is_some_and(|text| text.trim().is_empty());
+        if configured.is_none_or(|value| value.is_null() || is_blank(value)) {
             tree.insert("force_session_id_template".to_owned(), guard.into());
         }
     }
     unused
 }
 
-/// The value at a place, unless it is a table.
+/// The value at a path, unless it is a table.
 fn key<'a>(tree: &'a mut Map<String, Value>, path: &[String]) -> Option<&'a mut Value> {
     let (last, tables) = path.split_last()?;
     let mut table = tree;
@@ -61,8 +63,8 @@ fn key<'a>(tree: &'a mut Map<String, Value>, path: &[String]) -> Option<&'a mut 
 }
 
 /// The text as the kind of value that was there.
-fn overridden(before: &Value, text: String) -> Value {
-    match before {
+fn overridden(current: &Value, text: String) -> Value {
+    match current {
         Value::Bool(_) => Value::Bool(matches!(
             text.to_lowercase().as_str(),
             "true" | "1" | "yes" | "on"
@@ -72,7 +74,7 @@ fn overridden(before: &Value, text: String) -> Value {
             Err(_) => Value::String(text),
         },
         Value::Number(_) => match text.trim().parse::<i64>() {
-            Ok(whole) => Value::from(whole),
+            Ok(integer) => Value::from(integer),
             Err(_) => Value::String(text),
         },
         Value::Array(_) => Value::from(listed(&text)),

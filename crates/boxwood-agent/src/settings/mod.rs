@@ -99,8 +99,8 @@ pub enum ConfigError {
     QuotaNegative,
     #[error("{key} is not a key of the box section; it has {}", known.join(", "))]
     UnknownKey { key: String, known: Vec<String> },
-    #[error("{key} must be {wanted}")]
-    Mistyped { key: String, wanted: String },
+    #[error("{key} must be {expected}")]
+    Mistyped { key: String, expected: String },
     #[error(
         "{key} is relative and box.local.host_root is not set; write an absolute path, or set host_root"
     )]

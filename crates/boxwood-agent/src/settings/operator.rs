@@ -9,7 +9,7 @@ use crate::template::Template;
 
 /// The settings of the daemon take precedence.
 pub(crate) fn apply(
-    own: &AgentSettings,
+    local: &AgentSettings,
     daemon: AgentStatus,
 ) -> Result<AgentSettings, Unavailable> {
     if let Some(endpoint) = daemon.endpoint {
@@ -22,13 +22,13 @@ pub(crate) fn apply(
         fix: "use the same version of boxwood as the daemon's".to_owned(),
     })?;
     Ok(AgentSettings {
-        enabled: own.enabled && daemon.enabled,
+        enabled: local.enabled && daemon.enabled,
         profile: daemon.profile,
-        backend: daemon.backend.unwrap_or_else(|| own.backend.clone()),
-        image: daemon.image.or_else(|| own.image.clone()),
-        workspace_quota_mb: daemon.workspace_quota_mb.or(own.workspace_quota_mb),
-        forced_template: forced.or_else(|| own.forced_template.clone()),
-        ..own.clone()
+        backend: daemon.backend.unwrap_or_else(|| local.backend.clone()),
+        image: daemon.image.or_else(|| local.image.clone()),
+        workspace_quota_mb: daemon.workspace_quota_mb.or(local.workspace_quota_mb),
+        forced_template: forced.or_else(|| local.forced_template.clone()),
+        ..local.clone()
     })
 }
 
@@ -67,13 +67,13 @@ mod tests {
 
     #[test]
     fn the_settings_of_the_daemon_take_precedence() {
-        let own = AgentSettings {
+        let local = AgentSettings {
             image: Some("ours".to_owned()),
             forced_template: Some(Template::parse("ours").expect("a template")),
             output_limit_chars: 7,
             ..AgentSettings::default()
         };
-        let unset = apply(&own, daemon()).expect("settings");
+        let unset = apply(&local, daemon()).expect("settings");
         assert_eq!(unset.profile, "offline_readonly");
         assert_eq!(unset.image.as_deref(), Some("ours"));
         let strict = AgentStatus {
@@ -84,7 +84,7 @@ mod tests {
             forced_template: Some("{global}".to_owned()),
             ..daemon()
         };
-        let strict = apply(&own, strict).expect("settings");
+        let strict = apply(&local, strict).expect("settings");
         assert!(!strict.enabled);
         assert_eq!(strict.backend, "docker");
         assert_eq!(strict.image.as_deref(), Some("theirs"));

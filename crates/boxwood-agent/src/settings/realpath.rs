@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 /// The limit of the kernel; more links are a loop.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The machine whose files a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,44 +29,44 @@ impl Files {
 
 /// Without following links.
 fn plain(base: &Path, path: &Path) -> PathBuf {
-    let mut done = PathBuf::from("/");
+    let mut resolved = PathBuf::from("/");
     for name in names(&base.join(path)) {
         if name == ".." {
-            done.pop();
+            resolved.pop();
         } else {
-            done.push(name);
+            resolved.push(name);
         }
     }
-    done
+    resolved
 }
 
 /// An absolute path for `path`, relative ones taken from `base`.
 pub(crate) fn realpath(base: &Path, path: &Path) -> PathBuf {
-    let whole = base.join(path);
+    let joined = base.join(path);
     let mut links = 0;
-    let mut done = PathBuf::from("/");
+    let mut resolved = PathBuf::from("/");
     // The remaining names, the next one last.
-    let mut rest = names(&whole);
-    rest.reverse();
-    while let Some(name) = rest.pop() {
+    let mut remaining = names(&joined);
+    remaining.reverse();
+    while let Some(name) = remaining.pop() {
         if name == ".." {
-            done.pop();
+            resolved.pop();
             continue;
         }
-        let next = done.join(&name);
+        let next = resolved.join(&name);
         match std::fs::read_link(&next) {
-            Ok(target) if links < MOST_LINKS => {
+            Ok(target) if links < MAX_LINKS => {
                 links += 1;
                 if target.is_absolute() {
-                    done = PathBuf::from("/");
+                    resolved = PathBuf::from("/");
                 }
-                rest.extend(names(&target).into_iter().rev());
+                remaining.extend(names(&target).into_iter().rev());
             }
             // Not a link, missing, or too many links.
-            _ => done = next,
+            _ => resolved = next,
         }
     }
-    done
+    resolved
 }
 
 fn names(path: &Path) -> Vec<OsString> {

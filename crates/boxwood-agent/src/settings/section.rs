@@ -19,8 +19,8 @@ use crate::template::Template;
 use crate::tools::arguments;
 use crate::tools::schemas::DEFAULT_TIMEOUT_SEC;
 
-const MOST_OUTPUT_LIMIT_CHARS: u64 = 1_000_000;
-const LONGEST_GUIDANCE: usize = 64 * 1024;
+const MAX_OUTPUT_LIMIT_CHARS: u64 = 1_000_000;
+const MAX_GUIDANCE_BYTES: usize = 64 * 1024;
 
 /// The `box` section as configured. Lists and numbers may be written as text.
 #[derive(Clone, PartialEq, Deserialize)]
@@ -192,12 +192,12 @@ impl BoxSection {
     }
 
     fn workspace_quota_mb(&self) -> Result<Option<u64>, ConfigError> {
-        let whole = match self.value("local.workspace_quota_mb") {
+        let quota_mb = match self.value("local.workspace_quota_mb") {
             Value::Null => return Ok(None),
             Value::String(text) if text.is_empty() => return Ok(None),
-            value => whole(value).ok_or(ConfigError::QuotaNotAnInteger)?,
+            value => integer(value).ok_or(ConfigError::QuotaNotAnInteger)?,
         };
-        u64::try_from(whole)
+        u64::try_from(quota_mb)
             .map(Some)
             .map_err(|_| ConfigError::QuotaNegative)
     }
@@ -207,13 +207,13 @@ impl BoxSection {
         if value.is_null() {
             return Ok(OUTPUT_LIMIT_CHARS);
         }
-        whole(value)
+        integer(value)
             .and_then(|chars| u64::try_from(chars).ok())
-            .filter(|chars| *chars <= MOST_OUTPUT_LIMIT_CHARS)
+            .filter(|chars| *chars <= MAX_OUTPUT_LIMIT_CHARS)
             .and_then(|chars| usize::try_from(chars).ok())
             .ok_or_else(|| {
-                let wanted = format!("a whole number between 0 and {MOST_OUTPUT_LIMIT_CHARS}");
-                mistyped("output_limit_chars", &wanted)
+                let expected = format!("a whole number between 0 and {MAX_OUTPUT_LIMIT_CHARS}");
+                mistyped("output_limit_chars", &expected)
             })
     }
 
@@ -221,10 +221,10 @@ impl BoxSection {
         let text = self.text("guidance")?;
         if text
             .as_ref()
-            .is_some_and(|text| text.len() > LONGEST_GUIDANCE)
+            .is_some_and(|text| text.len() > MAX_GUIDANCE_BYTES)
         {
-            let wanted = format!("a text of at most {LONGEST_GUIDANCE} bytes");
-            return Err(mistyped("guidance", &wanted));
+            let expected = format!("a text of at most {MAX_GUIDANCE_BYTES} bytes");
+            return Err(mistyped("guidance", &expected));
         }
         Ok(text)
     }
@@ -242,7 +242,7 @@ impl BoxSection {
     }
 
     fn list(&self, key: &str) -> Result<Vec<String>, ConfigError> {
-        let wanted = "a list of paths";
+        let expected = "a list of paths";
         match self.value(key) {
             Value::Null => Ok(Vec::new()),
             Value::String(text) => Ok(environment::listed(text)),
@@ -251,8 +251,8 @@ impl BoxSection {
                 .map(|value| value.as_str().map(str::trim).map(str::to_owned))
                 .filter(|path| path.as_deref() != Some(""))
                 .collect::<Option<_>>()
-                .ok_or_else(|| mistyped(key, wanted)),
-            _ => Err(mistyped(key, wanted)),
+                .ok_or_else(|| mistyped(key, expected)),
+            _ => Err(mistyped(key, expected)),
         }
     }
 
@@ -305,12 +305,12 @@ fn merge(tree: &mut Map<String, Value>, written: Map<String, Value>) {
 }
 
 fn known_keys(
-    at: &str,
+    parent: &str,
     tree: &Map<String, Value>,
     known: &Map<String, Value>,
 ) -> Result<(), ConfigError> {
     for (name, value) in tree {
-        let key = format!("{at}.{name}");
+        let key = format!("{parent}.{name}");
         match (known.get(name), value) {
             (None, _) => {
                 return Err(ConfigError::UnknownKey {
@@ -322,7 +322,7 @@ fn known_keys(
             (Some(Value::Object(_)), _) => {
                 return Err(ConfigError::Mistyped {
                     key,
-                    wanted: "a table".to_owned(),
+                    expected: "a table".to_owned(),
                 });
             }
             _ => {}
@@ -355,16 +355,16 @@ fn below(
 }
 
 /// An integer as Python's `int` takes it, but for booleans and fractions.
-fn whole(value: &Value) -> Option<i64> {
+fn integer(value: &Value) -> Option<i64> {
     match value {
         Value::String(text) => text.trim().parse().ok(),
-        other => i64::try_from(arguments::whole(other)?).ok(),
+        other => i64::try_from(arguments::integer(other)?).ok(),
     }
 }
 
-fn mistyped(key: &str, wanted: &str) -> ConfigError {
+fn mistyped(key: &str, expected: &str) -> ConfigError {
     ConfigError::Mistyped {
         key: format!("box.{key}"),
-        wanted: wanted.to_owned(),
+        expected: expected.to_owned(),
     }
 }

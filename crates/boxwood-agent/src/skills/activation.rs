@@ -9,10 +9,10 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// Number of remembered conversations; the oldest are removed first.
-const MOST: usize = 1024;
+const MAX_CONVERSATIONS: usize = 1024;
 
 /// In bytes. A longer one is remembered by its digest.
-const LONGEST_QUERY_ID: usize = 256;
+const MAX_QUERY_ID_BYTES: usize = 256;
 
 /// The query within its session, or the session alone if queries have no ids.
 type Key = (SessionId, Option<String>);
@@ -25,11 +25,11 @@ impl Activations {
     pub(crate) fn add(&self, session: &SessionId, query: &AgentQuery, skill: &str) {
         let key = key(session, query);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, names)) = all.iter_mut().find(|(known, _)| *known == key) {
+        if let Some((_, names)) = all.iter_mut().find(|(existing, _)| *existing == key) {
             names.insert(skill.to_owned());
             return;
         }
-        if all.len() == MOST {
+        if all.len() == MAX_CONVERSATIONS {
             all.pop_front();
         }
         all.push_back((key, BTreeSet::from([skill.to_owned()])));
@@ -39,7 +39,7 @@ impl Activations {
     pub(crate) fn of(&self, session: &SessionId, query: &AgentQuery) -> BTreeSet<String> {
         let key = key(session, query);
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = all.iter().find(|(known, _)| *known == key);
+        let found = all.iter().find(|(existing, _)| *existing == key);
         found.map(|(_, names)| names.clone()).unwrap_or_default()
     }
 }
@@ -79,7 +79,7 @@ pub(crate) fn query_id(query: &AgentQuery) -> Option<String> {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    Some(if text.len() <= LONGEST_QUERY_ID {
+    Some(if text.len() <= MAX_QUERY_ID_BYTES {
         text
     } else {
         let digest = Sha256::digest(text.as_bytes());
@@ -168,11 +168,14 @@ mod tests {
     fn only_the_latest_conversations_are_remembered() {
         let activations = Activations::default();
         let numbered = |number: usize| query(json!({"query_id": number}));
-        for number in 0..=MOST {
+        for number in 0..=MAX_CONVERSATIONS {
             activations.add(&session("s"), &numbered(number), "csv");
         }
         assert!(activations.of(&session("s"), &numbered(0)).is_empty());
         assert!(activations.of(&session("s"), &numbered(1)).contains("csv"));
-        assert_eq!(activations.0.lock().expect("not poisoned").len(), MOST);
+        assert_eq!(
+            activations.0.lock().expect("not poisoned").len(),
+            MAX_CONVERSATIONS
+        );
     }
 }

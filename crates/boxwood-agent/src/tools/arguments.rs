@@ -143,36 +143,41 @@ fn checked(schema: &Value, arguments: &Map<String, Value>) -> Result<Map<String,
 
 /// The value, if its schema allows it. Lengths are in bytes; JSON Schema has only characters.
 fn fitting(field: &str, schema: &Value, value: &Value) -> Result<Value, String> {
-    let mistyped = |wanted: &str| format!("`{field}` must be {wanted}, not {}", kind_of(value));
+    let mistyped = |expected: &str| format!("`{field}` must be {expected}, not {}", kind_of(value));
     let limit = |name: &str, default: u64| schema[name].as_u64().unwrap_or(default);
     match schema["type"].as_str() {
         Some("integer") => {
-            let number = whole(value).ok_or_else(|| mistyped("a whole number"))?;
-            let (least, most) = (limit("minimum", 0), limit("maximum", u64::MAX));
+            let number = integer(value).ok_or_else(|| mistyped("a whole number"))?;
+            let (min, max) = (limit("minimum", 0), limit("maximum", u64::MAX));
             let number = u64::try_from(number).ok();
-            let number = number.filter(|number| (least..=most).contains(number));
+            let number = number.filter(|number| (min..=max).contains(number));
             number
                 .map(Value::from)
-                .ok_or_else(|| format!("`{field}` must be between {least} and {most}"))
+                .ok_or_else(|| format!("`{field}` must be between {min} and {max}"))
         }
         Some("boolean") if value.is_boolean() => Ok(value.clone()),
         Some("boolean") => Err(mistyped("true or false")),
         Some("object") => {
             let variables = value.as_object();
             let variables = variables.ok_or_else(|| mistyped("an object of strings"))?;
-            let longest = schema["additionalProperties"]["maxLength"].as_u64();
-            let most = limit("maxProperties", u64::MAX);
-            environment(field, variables, most, longest.unwrap_or(u64::MAX))?;
+            let max_variable_bytes = schema["additionalProperties"]["maxLength"].as_u64();
+            let max_variables = limit("maxProperties", u64::MAX);
+            environment(
+                field,
+                variables,
+                max_variables,
+                max_variable_bytes.unwrap_or(u64::MAX),
+            )?;
             Ok(value.clone())
         }
         _ => {
             let text = value.as_str().ok_or_else(|| mistyped("a string"))?;
-            let (length, most) = (text.len() as u64, limit("maxLength", u64::MAX));
+            let (length, max_bytes) = (text.len() as u64, limit("maxLength", u64::MAX));
             if length < limit("minLength", 0) {
                 Err(format!("`{field}` must not be empty"))
-            } else if length > most {
+            } else if length > max_bytes {
                 Err(format!(
-                    "`{field}` must be at most {most} bytes, not {length}"
+                    "`{field}` must be at most {max_bytes} bytes, not {length}"
                 ))
             } else {
                 Ok(value.clone())
@@ -184,11 +189,13 @@ fn fitting(field: &str, schema: &Value, value: &Value) -> Result<Value, String> 
 fn environment(
     field: &str,
     variables: &Map<String, Value>,
-    most: u64,
-    longest: u64,
+    max_variables: u64,
+    max_variable_bytes: u64,
 ) -> Result<(), String> {
-    if variables.len() as u64 > most {
-        return Err(format!("`{field}` must have at most {most} variables"));
+    if variables.len() as u64 > max_variables {
+        return Err(format!(
+            "`{field}` must have at most {max_variables} variables"
+        ));
     }
     let mut bytes = 0;
     for (name, value) in variables {
@@ -203,8 +210,10 @@ fn environment(
             return refused("not contain NUL");
         }
         let length = name.len() + text.len() + 1;
-        if length as u64 > longest {
-            return refused(&format!("be at most {longest} bytes with its name"));
+        if length as u64 > max_variable_bytes {
+            return refused(&format!(
+                "be at most {max_variable_bytes} bytes with its name"
+            ));
         }
         bytes += length;
     }
@@ -221,7 +230,7 @@ fn environment(
     clippy::cast_possible_truncation,
     reason = "the number has no fraction and lies within the bounds of a wide integer"
 )]
-pub(crate) fn whole(value: &Value) -> Option<i128> {
+pub(crate) fn integer(value: &Value) -> Option<i128> {
     let Value::Number(number) = value else {
         return None;
     };

@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::{LONGEST_CALL, is_about_the_operation, not_done, object};
+use super::{MAX_CALL_DURATION, is_about_the_operation, not_done, object};
 use crate::agent::Agent;
 use crate::boxes::{Answer, Boxes, BoxesError};
 use crate::error::ToolError;
-use crate::paths::{self, PathError, Place, SkillAccess};
+use crate::paths::{self, PathError, SkillAccess, ToolPath};
 use crate::progress::Progress;
 use crate::skills::Skills;
 use crate::state;
@@ -39,7 +39,7 @@ impl<'a> CallContext<'a> {
         scope: Scope,
         progress: &'a dyn Progress,
     ) -> Result<Self, ToolError> {
-        let start_by = Instant::now() + longest_start(agent);
+        let start_by = Instant::now() + max_start_duration(agent);
         let session = scope.session_id;
         let mut notices = Vec::new();
         if let Some(problem) = scope.problem {
@@ -52,7 +52,7 @@ impl<'a> CallContext<'a> {
             notices.push(problem.message);
         }
         let listed = tokio::time::timeout_at(start_by, boxes.skills()).await;
-        let all = match listed.map_err(|_| ToolError::late(longest_start(agent)))? {
+        let all = match listed.map_err(|_| ToolError::late(max_start_duration(agent)))? {
             Ok(all) => all,
             Err(error) if stops_everything(&error) => return Err(agent.refusal(error).await),
             // Most calls need no skills.
@@ -86,7 +86,7 @@ impl<'a> CallContext<'a> {
     ) -> Result<T, ToolError> {
         tokio::time::timeout_at(self.start_by, begins)
             .await
-            .unwrap_or_else(|_| Err(ToolError::late(longest_start(self.agent))))
+            .unwrap_or_else(|_| Err(ToolError::late(max_start_duration(self.agent))))
     }
 
     /// The spec of the conversation's box, without a command. An agent cannot choose images, mounts, limits, the network or
@@ -100,7 +100,7 @@ impl<'a> CallContext<'a> {
             image: settings.image.clone(),
             host_path: workspace.map(|path| path.to_string_lossy().into_owned()),
             workspace_quota_mb: settings.workspace_quota_mb,
-            backend: state::wanted_backend(settings).map(str::to_owned),
+            backend: state::requested_backend(settings).map(str::to_owned),
             skills: self.mounted.clone(),
             ..SpecRequest::default()
         }
@@ -118,15 +118,15 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    pub(super) fn place(&self, path: &str, access: SkillAccess) -> Result<Place, ToolError> {
-        let place = match access {
+    pub(super) fn target(&self, path: &str, access: SkillAccess) -> Result<ToolPath, ToolError> {
+        let target = match access {
             SkillAccess::Read => paths::resolve_readable(path)?,
             SkillAccess::Use => paths::resolve(path)?,
         };
-        if let Place::Skill { name, .. } = &place {
+        if let ToolPath::Skill { name, .. } = &target {
             self.check_skill(name, access)?;
         }
-        Ok(place)
+        Ok(target)
     }
 
     pub(super) fn check_skill(&self, name: &str, access: SkillAccess) -> Result<(), ToolError> {
@@ -167,8 +167,8 @@ impl<'a> CallContext<'a> {
     }
 }
 
-fn longest_start(agent: &Agent) -> Duration {
-    Duration::from_secs(agent.settings().start_timeout_sec).min(LONGEST_CALL)
+fn max_start_duration(agent: &Agent) -> Duration {
+    Duration::from_secs(agent.settings().start_timeout_sec).min(MAX_CALL_DURATION)
 }
 
 /// Returns true if every other request would fail too.

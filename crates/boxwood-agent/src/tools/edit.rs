@@ -7,14 +7,14 @@ use super::arguments::EditArgs;
 use super::context::CallContext;
 use super::skill_edit;
 use crate::error::ToolError;
-use crate::paths::{Place, SkillAccess};
+use crate::paths::{SkillAccess, ToolPath};
 
 pub(super) async fn run(
     context: &CallContext<'_>,
     args: EditArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    let path = match context.place(&args.path, SkillAccess::Use)? {
-        Place::Skill { name, tail, path } => {
+    let path = match context.target(&args.path, SkillAccess::Use)? {
+        ToolPath::Skill { name, tail, path } => {
             if tail.is_empty() {
                 return Err(ToolError::rule(
                     "Path must name a file in the skill's package.",
@@ -22,7 +22,7 @@ pub(super) async fn run(
             }
             return skill_edit::run(context, &name, &tail, &path, &args).await;
         }
-        Place::Workspace { path } | Place::KeptOutput { path } => path,
+        ToolPath::Workspace { path } | ToolPath::KeptOutput { path } => path,
     };
     context.open().await?;
     let request = EditTextRequest {

@@ -8,18 +8,18 @@ use super::context::CallContext;
 use crate::error::ToolError;
 use crate::paths::SkillAccess;
 
-const MOST_MATCHES: u64 = 100;
+const MAX_MATCHES: u64 = 100;
 
 pub(super) async fn run(
     context: &CallContext<'_>,
     args: GlobArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    let place = context.place(&args.path, SkillAccess::Read)?;
+    let target = context.target(&args.path, SkillAccess::Read)?;
     context.open().await?;
     let request = GlobRequest {
         pattern: args.pattern,
-        path: place.path().to_owned(),
-        limit: Some(MOST_MATCHES),
+        path: target.path().to_owned(),
+        limit: Some(MAX_MATCHES),
         ignored: false,
     };
     let found = context.boxes.glob(&context.session, request).await;

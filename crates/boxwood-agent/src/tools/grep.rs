@@ -8,21 +8,21 @@ use super::context::CallContext;
 use crate::error::ToolError;
 use crate::paths::SkillAccess;
 
-const MOST_MATCHES: u64 = 200;
+const MAX_MATCHES: u64 = 200;
 
 pub(super) async fn run(
     context: &CallContext<'_>,
     args: GrepArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    let place = context.place(&args.path, SkillAccess::Read)?;
+    let target = context.target(&args.path, SkillAccess::Read)?;
     context.open().await?;
     let request = GrepRequest {
         pattern: args.pattern,
-        path: place.path().to_owned(),
+        path: target.path().to_owned(),
         include: args.include,
         file_type: args.file_type,
         ignore_case: args.ignore_case,
-        limit: Some(MOST_MATCHES),
+        limit: Some(MAX_MATCHES),
         ignored: false,
     };
     let found = context.boxes.grep(&context.session, request).await;

@@ -26,7 +26,7 @@ use arguments::{Args, ArgumentError};
 use context::CallContext;
 
 /// Upper limit of the duration of a call.
-const LONGEST_CALL: Duration = Duration::from_hours(24);
+const MAX_CALL_DURATION: Duration = Duration::from_hours(24);
 
 /// The result of a call, and an error to record.
 pub(crate) struct Done {
@@ -86,11 +86,11 @@ fn longest(agent: &Agent, args: &Args) -> Duration {
     let settings = agent.settings();
     if let Args::Exec(_) = args {
         // The timeout of a command is known when it has started.
-        return LONGEST_CALL;
+        return MAX_CALL_DURATION;
     }
     Duration::from_secs(settings.tool_timeout_sec)
         .saturating_add(Duration::from_secs(settings.start_timeout_sec))
-        .min(LONGEST_CALL)
+        .min(MAX_CALL_DURATION)
 }
 
 /// Returns true if the operation itself failed, rather than the session or the runtime.

@@ -9,19 +9,19 @@ use crate::error::ToolError;
 use crate::paths::SkillAccess;
 
 /// Limit of one result.
-const MOST_BYTES: u64 = 256 * 1024;
+const MAX_BYTES: u64 = 256 * 1024;
 
 pub(super) async fn run(
     context: &CallContext<'_>,
     args: ReadArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    let place = context.place(&args.path, SkillAccess::Read)?;
+    let target = context.target(&args.path, SkillAccess::Read)?;
     context.open().await?;
     let request = ReadTextRequest {
-        path: place.path().to_owned(),
+        path: target.path().to_owned(),
         offset: args.offset,
         limit: args.limit,
-        max_bytes: Some(MOST_BYTES),
+        max_bytes: Some(MAX_BYTES),
     };
     let read = context.boxes.read_text(&context.session, request).await;
     let notice = read.as_ref().ok().and_then(notice);

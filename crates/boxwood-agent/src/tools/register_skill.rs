@@ -7,7 +7,7 @@ use super::arguments::RegisterSkillArgs;
 use super::context::CallContext;
 use super::object;
 use crate::error::ToolError;
-use crate::paths::{self, PathError, Place};
+use crate::paths::{self, PathError, ToolPath};
 
 pub(super) async fn run(
     context: &CallContext<'_>,
@@ -42,9 +42,9 @@ pub(super) async fn run(
 /// The error texts differ from those of the file tools.
 fn directory(path: &str) -> Result<String, ToolError> {
     match paths::resolve(path) {
-        Ok(Place::Workspace { path }) => Ok(path),
+        Ok(ToolPath::Workspace { path }) => Ok(path),
         // It is a skill already.
-        Ok(Place::Skill { .. } | Place::KeptOutput { .. }) | Err(PathError::NoSkillName) => {
+        Ok(ToolPath::Skill { .. } | ToolPath::KeptOutput { .. }) | Err(PathError::NoSkillName) => {
             Err(ToolError::rule("path must not be under /workspace/.skills"))
         }
         Err(PathError::Outside) => Err(ToolError::rule("path must be under /workspace")),

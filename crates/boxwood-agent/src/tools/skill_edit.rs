@@ -13,10 +13,10 @@ use super::not_done;
 use crate::error::ToolError;
 
 /// Limit of an edited file, as in a box.
-const MOST_BYTES: usize = 16 * 1024 * 1024;
+const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// Longer diffs are cut.
-const MOST_DIFF_BYTES: usize = 64 * 1024;
+const MAX_DIFF_BYTES: usize = 64 * 1024;
 
 /// After this time the rest of the diff is less exact.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(200);
@@ -76,10 +76,10 @@ fn replaced(text: &str, old: &str, new: &str, all: bool) -> Result<String, Strin
     }
     // Checked first: many long replacements could exceed the memory of the machine.
     let grown = new.len().saturating_sub(old.len()).saturating_mul(count);
-    if text.len().saturating_add(grown) > MOST_BYTES {
+    if text.len().saturating_add(grown) > MAX_BYTES {
         return Err(format!(
             "the file would have more than {} MiB.",
-            MOST_BYTES / (1024 * 1024)
+            MAX_BYTES / (1024 * 1024)
         ));
     }
     Ok(text.replace(old, new))
@@ -93,8 +93,8 @@ fn diff(path: &str, before: &str, after: &str) -> String {
         .diff_lines(before, after);
     for hunk in diff.unified_diff().iter_hunks() {
         text.push_str(&hunk.to_string());
-        if text.len() > MOST_DIFF_BYTES {
-            text.truncate(text.floor_char_boundary(MOST_DIFF_BYTES));
+        if text.len() > MAX_DIFF_BYTES {
+            text.truncate(text.floor_char_boundary(MAX_DIFF_BYTES));
             text.push_str("\n... the rest of the diff is left out\n");
             break;
         }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_long_diff_is_cut() {
         let diff = diff("f", &"é\n".repeat(100_000), &"ü\n".repeat(100_000));
-        assert!(diff.len() < MOST_DIFF_BYTES + 100);
+        assert!(diff.len() < MAX_DIFF_BYTES + 100);
         assert!(diff.ends_with("... the rest of the diff is left out\n"));
     }
 }

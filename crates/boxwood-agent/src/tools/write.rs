@@ -8,15 +8,15 @@ use super::arguments::WriteArgs;
 use super::context::CallContext;
 use super::object;
 use crate::error::ToolError;
-use crate::paths::{Place, SkillAccess};
+use crate::paths::{SkillAccess, ToolPath};
 
 pub(super) async fn run(
     context: &CallContext<'_>,
     args: WriteArgs,
 ) -> Result<Map<String, Value>, ToolError> {
-    match context.place(&args.path, SkillAccess::Use)? {
+    match context.target(&args.path, SkillAccess::Use)? {
         // The package is mounted read-only in the box, so the file is written in the skill store.
-        Place::Skill { name, tail, path } => {
+        ToolPath::Skill { name, tail, path } => {
             if tail.is_empty() {
                 return Err(ToolError::rule(
                     "Path must name a file in the skill's package.",
@@ -30,7 +30,7 @@ pub(super) async fn run(
             let written = written.map(|()| object([("path", path.into()), ("size", size.into())]));
             context.result(written).await
         }
-        Place::Workspace { path } | Place::KeptOutput { path } => {
+        ToolPath::Workspace { path } | ToolPath::KeptOutput { path } => {
             context.open().await?;
             let request = WriteTextRequest {
                 path,

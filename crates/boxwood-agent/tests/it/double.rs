@@ -1,4 +1,4 @@
-//! Boxes in memory: they do as they are told, and remember what they were asked.
+//! Boxes in memory with scripted responses. They record all requests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,9 +18,9 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// What the boxes were asked.
+/// A request that the boxes received.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Asked {
+pub(crate) enum BoxRequest {
     Status,
     Sessions,
     Skills,
@@ -53,7 +53,7 @@ pub(crate) enum Step {
 
 #[derive(Default)]
 pub(crate) struct World {
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) requests: Vec<BoxRequest>,
     pub(crate) skills: BTreeMap<String, SkillDetail>,
     pub(crate) skill_files: BTreeMap<(String, String), Bytes>,
     /// Of every box.
@@ -150,24 +150,24 @@ impl Double {
         self.world().commands.push_back(steps);
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.world().asked.clone()
+    pub(crate) fn requests(&self) -> Vec<BoxRequest> {
+        self.world().requests.clone()
     }
 
     /// The specs of all commands so far.
     pub(crate) fn execs(&self) -> Vec<SpecRequest> {
-        let asked = self.asked();
-        let specs = asked.into_iter().filter_map(|asked| match asked {
-            Asked::Exec(spec) => Some(*spec),
+        let requests = self.requests();
+        let specs = requests.into_iter().filter_map(|request| match request {
+            BoxRequest::Exec(spec) => Some(*spec),
             _ => None,
         });
         specs.collect()
     }
 
-    async fn answer(&self, method: &'static str, asked: Asked) -> Answer<()> {
+    async fn answer(&self, method: &'static str, request: BoxRequest) -> Answer<()> {
         let (hangs, fails) = {
             let mut world = self.world();
-            world.asked.push(asked);
+            world.requests.push(request);
             (
                 world.hanging.contains(method),
                 world.failing.get(method).cloned(),
@@ -246,7 +246,7 @@ impl Boxes for Double {
     }
 
     async fn status(&self) -> Answer<Status> {
-        self.answer("status", Asked::Status).await?;
+        self.answer("status", BoxRequest::Status).await?;
         let world = self.world();
         Ok(Status {
             backend: BackendInfo {
@@ -270,7 +270,7 @@ impl Boxes for Double {
     }
 
     async fn sessions(&self) -> Answer<Vec<SessionInfo>> {
-        self.answer("sessions", Asked::Sessions).await?;
+        self.answer("sessions", BoxRequest::Sessions).await?;
         let spec = SpecRequest {
             session_id: SessionId::new("person_a").ok(),
             profile: Some("default".to_owned()),
@@ -281,21 +281,22 @@ impl Boxes for Double {
 
     async fn get_or_create(&self, spec: SpecRequest) -> Answer<SessionInfo> {
         let info = session(&spec);
-        self.answer("get_or_create", Asked::Open(Box::new(spec)))
+        self.answer("get_or_create", BoxRequest::Open(Box::new(spec)))
             .await?;
         Ok(info)
     }
 
     async fn exec(&self, spec: SpecRequest) -> Answer<Begun> {
         let session_id = spec.session_id.clone().expect("a session id");
-        let asked = spec.timeout_sec;
-        self.answer("exec", Asked::Exec(Box::new(spec))).await?;
+        let requested_sec = spec.timeout_sec;
+        self.answer("exec", BoxRequest::Exec(Box::new(spec)))
+            .await?;
         let mut world = self.world();
         Ok(Begun {
             session_id,
             backend: "memory".to_owned(),
             notices: world.notices.clone(),
-            timeout: Duration::from_secs(world.granted_sec.or(asked).unwrap_or(30)),
+            timeout: Duration::from_secs(world.granted_sec.or(requested_sec).unwrap_or(30)),
             command: Box::new(Script {
                 steps: world.commands.pop_front().unwrap_or_default().into(),
                 ended: false,
@@ -304,11 +305,12 @@ impl Boxes for Double {
         })
     }
 
-    async fn read_text(&self, _id: &SessionId, wish: ReadTextRequest) -> Answer<TextSlice> {
-        self.answer("read_text", Asked::Read(wish.clone())).await?;
+    async fn read_text(&self, _id: &SessionId, request: ReadTextRequest) -> Answer<TextSlice> {
+        self.answer("read_text", BoxRequest::Read(request.clone()))
+            .await?;
         let world = self.world();
-        let Some(content) = world.files.get(&wish.path) else {
-            let message = format!("File not found: {}", wish.path);
+        let Some(content) = world.files.get(&request.path) else {
+            let message = format!("File not found: {}", request.path);
             return Err(failure(ErrorCode::NotFound, &message));
         };
         let content = String::from_utf8_lossy(content).into_owned();
@@ -317,11 +319,11 @@ impl Boxes for Double {
             size: content.len() as u64,
             is_directory: false,
             is_binary: content.contains('\0'),
-            first_line: wish.offset.unwrap_or(1),
+            first_line: request.offset.unwrap_or(1),
             lines,
             total_lines: Some(lines),
-            truncated: wish.limit.is_some_and(|limit| limit < lines),
-            path: wish.path,
+            truncated: request.limit.is_some_and(|limit| limit < lines),
+            path: request.path,
             content,
         })
     }
@@ -342,47 +344,48 @@ impl Boxes for Double {
             .into())
     }
 
-    async fn write_text(&self, _id: &SessionId, wish: WriteTextRequest) -> Answer<WrittenText> {
-        self.answer("write_text", Asked::Write(wish.clone()))
+    async fn write_text(&self, _id: &SessionId, request: WriteTextRequest) -> Answer<WrittenText> {
+        self.answer("write_text", BoxRequest::Write(request.clone()))
             .await?;
-        let size = wish.content.len() as u64;
+        let size = request.content.len() as u64;
         let before = self
             .world()
             .files
-            .insert(wish.path.clone(), wish.content.into_bytes());
+            .insert(request.path.clone(), request.content.into_bytes());
         Ok(WrittenText {
-            path: wish.path,
+            path: request.path,
             size,
             created: before.is_none(),
         })
     }
 
     async fn write_file(&self, _id: &SessionId, path: &str, content: Bytes) -> Answer<()> {
-        self.answer("write_file", Asked::WriteFile(path.to_owned()))
+        self.answer("write_file", BoxRequest::WriteFile(path.to_owned()))
             .await?;
         self.world().files.insert(path.to_owned(), content.to_vec());
         Ok(())
     }
 
     async fn remove(&self, _id: &SessionId, path: &str) -> Answer<()> {
-        self.answer("remove", Asked::Remove(path.to_owned()))
+        self.answer("remove", BoxRequest::Remove(path.to_owned()))
             .await?;
         self.world().files.remove(path);
         Ok(())
     }
 
-    async fn edit_text(&self, _id: &SessionId, wish: EditTextRequest) -> Answer<EditedText> {
-        self.answer("edit_text", Asked::Edit(wish.clone())).await?;
+    async fn edit_text(&self, _id: &SessionId, request: EditTextRequest) -> Answer<EditedText> {
+        self.answer("edit_text", BoxRequest::Edit(request.clone()))
+            .await?;
         Ok(EditedText {
-            path: wish.path,
+            path: request.path,
             replaced: 1,
             diff: "a diff".to_owned(),
             size: 9,
         })
     }
 
-    async fn glob(&self, _id: &SessionId, wish: GlobRequest) -> Answer<GlobMatches> {
-        self.answer("glob", Asked::Glob(wish)).await?;
+    async fn glob(&self, _id: &SessionId, request: GlobRequest) -> Answer<GlobMatches> {
+        self.answer("glob", BoxRequest::Glob(request)).await?;
         Ok(GlobMatches {
             matches: vec!["/workspace/a.py".to_owned()],
             total: 1,
@@ -390,8 +393,8 @@ impl Boxes for Double {
         })
     }
 
-    async fn grep(&self, _id: &SessionId, wish: GrepRequest) -> Answer<GrepMatches> {
-        self.answer("grep", Asked::Grep(wish)).await?;
+    async fn grep(&self, _id: &SessionId, request: GrepRequest) -> Answer<GrepMatches> {
+        self.answer("grep", BoxRequest::Grep(request)).await?;
         Ok(GrepMatches {
             matches: vec![boxwood_api::GrepMatch {
                 file: "/workspace/a.py".to_owned(),
@@ -405,7 +408,8 @@ impl Boxes for Double {
     }
 
     async fn list(&self, _id: &SessionId, path: &str) -> Answer<FileList> {
-        self.answer("list", Asked::List(path.to_owned())).await?;
+        self.answer("list", BoxRequest::List(path.to_owned()))
+            .await?;
         let world = self.world();
         let below = format!("{path}/");
         let entries: Vec<FileEntry> = world
@@ -435,7 +439,7 @@ impl Boxes for Double {
     }
 
     async fn skills(&self) -> Answer<Vec<SkillInfo>> {
-        self.answer("skills", Asked::Skills).await?;
+        self.answer("skills", BoxRequest::Skills).await?;
         let world = self.world();
         Ok(world
             .skills
@@ -445,22 +449,23 @@ impl Boxes for Double {
     }
 
     async fn skill(&self, name: &str) -> Answer<Option<SkillDetail>> {
-        self.answer("skill", Asked::Skill(name.to_owned())).await?;
+        self.answer("skill", BoxRequest::Skill(name.to_owned()))
+            .await?;
         Ok(self.world().skills.get(name).cloned())
     }
 
     async fn write_skill_file(&self, name: &str, path: &str, content: Bytes) -> Answer<()> {
         let key = (name.to_owned(), path.to_owned());
-        let asked = Asked::WriteSkillFile(key.0.clone(), key.1.clone());
-        self.answer("write_skill_file", asked).await?;
+        let request = BoxRequest::WriteSkillFile(key.0.clone(), key.1.clone());
+        self.answer("write_skill_file", request).await?;
         self.world().skill_files.insert(key, content);
         Ok(())
     }
 
     async fn read_skill_file(&self, name: &str, path: &str) -> Answer<Bytes> {
         let key = (name.to_owned(), path.to_owned());
-        let asked = Asked::ReadSkillFile(key.0.clone(), key.1.clone());
-        self.answer("read_skill_file", asked).await?;
+        let request = BoxRequest::ReadSkillFile(key.0.clone(), key.1.clone());
+        self.answer("read_skill_file", request).await?;
         self.world()
             .skill_files
             .get(&key)
@@ -472,10 +477,10 @@ impl Boxes for Double {
         &self,
         _id: &SessionId,
         path: &str,
-        wish: CreateSkillRequest,
+        request: CreateSkillRequest,
     ) -> Answer<SkillDetail> {
-        let asked = Asked::RegisterSkill(path.to_owned(), wish);
-        self.answer("register_skill", asked).await?;
+        let request = BoxRequest::RegisterSkill(path.to_owned(), request);
+        self.answer("register_skill", request).await?;
         self.add_skill("made");
         Ok(self.world().skills["made"].clone())
     }

@@ -72,7 +72,7 @@ async fn a_failed_operation_is_a_result_and_no_error() {
 async fn a_command_over_the_quota_is_recorded() {
     let boxes = Double::default();
     let agent = boxes.agent();
-    let left = "workspace quota exceeded after execution: used=3 bytes limit=2 bytes \
+    let quota_notice = "workspace quota exceeded after execution: used=3 bytes limit=2 bytes \
                 host_path=/w session_id=s";
     let over = |reason, notices: &[&str]| ExecExit {
         reason,
@@ -81,8 +81,8 @@ async fn a_command_over_the_quota_is_recorded() {
     };
     for end in [
         over(Some(Reason::DiskQuota), &[]),
-        over(None, &["a word", left]),
-        over(Some(Reason::DiskQuota), &[left]),
+        over(None, &["a word", quota_notice]),
+        over(Some(Reason::DiskQuota), &[quota_notice]),
         over(Some(Reason::Oom), &["another"]),
         exit(1),
     ] {
@@ -92,9 +92,9 @@ async fn a_command_over_the_quota_is_recorded() {
         assert_eq!(result.expect("a result")["status"], "completed");
     }
     let errors = agent.recent_errors();
-    let told: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+    let messages: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
     let stopped = "a command was stopped: the box's disk quota is used up";
-    assert_eq!(told, [stopped, left, left]);
+    assert_eq!(messages, [stopped, quota_notice, quota_notice]);
     assert!(errors.iter().all(|error| error.query_id == "7"));
     assert_eq!(errors[0].kind, ErrorCode::ValidationError);
 }

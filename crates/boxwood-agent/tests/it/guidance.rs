@@ -17,20 +17,20 @@ fn skill(name: &str, display_name: &str, description: &str) -> SkillInfo {
 
 #[test]
 fn a_model_learns_when_to_use_the_box() {
-    let said = guidance(&AgentSettings::default(), []);
-    assert!(said.text.contains("`exec`"));
-    assert!(said.text.contains("do not show it"));
-    assert!(said.text.contains("as long as the box lives"));
-    assert!(!said.text.contains("Skills"));
-    assert!(said.skills.is_empty());
+    let result = guidance(&AgentSettings::default(), []);
+    assert!(result.text.contains("`exec`"));
+    assert!(result.text.contains("do not show it"));
+    assert!(result.text.contains("as long as the box lives"));
+    assert!(!result.text.contains("Skills"));
+    assert!(result.skills.is_empty());
     let mounted = AgentSettings {
         default_workspace: Some(PathBuf::from("/srv/w")),
         ..AgentSettings::default()
     };
-    let said = guidance(&mounted, []);
-    assert!(said.text.contains("The user's files are at /workspace"));
+    let result = guidance(&mounted, []);
+    assert!(result.text.contains("The user's files are at /workspace"));
     // Where that is on the host is the operator's affair.
-    assert!(!said.text.contains("/srv/w"));
+    assert!(!result.text.contains("/srv/w"));
 }
 
 #[test]
@@ -39,16 +39,17 @@ fn visible_skills_are_listed_with_how_to_use_them() {
         skill("pdf", "PDF tools", "Fill\n# in forms"),
         skill("csv", "csv", ""),
     ];
-    let said = guidance(&AgentSettings::default(), &skills);
-    assert!(said.text.contains("`activate`"));
+    let result = guidance(&AgentSettings::default(), &skills);
+    assert!(result.text.contains("`activate`"));
     assert!(
-        said.text
+        result
+            .text
             .ends_with("Available Skills:\n- csv\n- pdf (PDF tools): Fill # in forms"),
         "{}",
-        said.text
+        result.text
     );
-    assert_eq!(said.skills["pdf"], "Fill\n# in forms");
-    assert_eq!(said.skills["csv"], "");
+    assert_eq!(result.skills["pdf"], "Fill\n# in forms");
+    assert_eq!(result.skills["csv"], "");
 }
 
 #[test]
@@ -58,9 +59,9 @@ fn the_operators_own_words_replace_ours() {
         ..AgentSettings::default()
     };
     assert_eq!(guidance(&own, []).text, "Be brief.");
-    let said = guidance(&own, &[skill("pdf", "", "x")]).text;
+    let text = guidance(&own, &[skill("pdf", "", "x")]).text;
     assert!(
-        said.starts_with("Be brief.\n\n") && said.ends_with("- pdf: x"),
-        "{said}"
+        text.starts_with("Be brief.\n\n") && text.ends_with("- pdf: x"),
+        "{text}"
     );
 }

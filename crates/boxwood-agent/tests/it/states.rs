@@ -68,7 +68,7 @@ async fn a_disabled_agent_sends_no_requests() {
         // Nothing went wrong: it is off.
         assert!(agent.recent_errors().is_empty());
     }
-    assert!(boxes.asked().is_empty());
+    assert!(boxes.requests().is_empty());
 }
 
 #[tokio::test]

@@ -37,9 +37,9 @@ pub(super) async fn run(context: &CallContext<'_>, args: ExecArgs) -> Result<Don
         &context.agent.inner.capture_budget,
     );
     let began = Instant::now();
-    let longest = timeout.saturating_add(GRACE);
+    let max_duration = timeout.saturating_add(GRACE);
     let following = follow(command.as_mut(), &mut captured, context.progress);
-    let ended = tokio::time::timeout(longest, following).await;
+    let ended = tokio::time::timeout(max_duration, following).await;
     // Kills the command if it is still running.
     drop(command);
     let unknown = |status, reason| ExecExit {
@@ -131,8 +131,16 @@ fn describe(result: &mut Map<String, Value>, exit: &ExecExit, lost: Option<&Tool
         ("duration_ms", exit.duration_ms.into()),
     ]));
     let reason = exit.reason.as_ref();
-    put(result, "reason", reason.map(|it| json!(it)["kind"].take()));
-    put(result, "error", lost.map(|it| it.message.clone().into()));
+    put(
+        result,
+        "reason",
+        reason.map(|reason| json!(reason)["kind"].take()),
+    );
+    put(
+        result,
+        "error",
+        lost.map(|error| error.message.clone().into()),
+    );
 }
 
 /// Adds the output to the result and saves cut streams. Returns notices for the model.
@@ -148,7 +156,7 @@ async fn show(
         (Stream::Stdout, whole_stdout),
         (Stream::Stderr, whole_stderr),
     ];
-    let kept = saved::save(
+    let saved_paths = saved::save(
         context.boxes,
         session,
         &context.agent.inner.saved_numbers,
@@ -167,14 +175,14 @@ async fn show(
         ("stdout_truncated", stdout.truncated.into()),
         ("stderr_truncated", stderr.truncated.into()),
     ]));
-    put(result, "stdout_file", kept.stdout.map(Value::from));
-    put(result, "stderr_file", kept.stderr.map(Value::from));
-    kept.notices
+    put(result, "stdout_file", saved_paths.stdout.map(Value::from));
+    put(result, "stderr_file", saved_paths.stderr.map(Value::from));
+    saved_paths.notices
 }
 
 /// The first characters, for a log.
-fn cut(text: &str, most: usize) -> &str {
-    match text.char_indices().nth(most) {
+fn cut(text: &str, max_chars: usize) -> &str {
+    match text.char_indices().nth(max_chars) {
         Some((end, _)) => &text[..end],
         None => text,
     }

@@ -7,7 +7,10 @@ const OVER_QUOTA: &str = "workspace quota exceeded";
 
 /// The error to record if the workspace is over its quota.
 pub(super) fn over_quota(exit: &ExecExit) -> Option<String> {
-    let notice = exit.notices.iter().find(|it| it.starts_with(OVER_QUOTA));
+    let notice = exit
+        .notices
+        .iter()
+        .find(|notice| notice.starts_with(OVER_QUOTA));
     let stopped = (exit.reason == Some(Reason::DiskQuota))
         .then(|| "a command was stopped: the box's disk quota is used up".to_owned());
     notice.cloned().or(stopped)

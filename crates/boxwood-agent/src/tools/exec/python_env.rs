@@ -18,7 +18,7 @@ const MANIFESTS: [&str; 4] = [
 ];
 
 /// How long a command waits for another that builds the same environment.
-const LONGEST_WAIT_SEC: u32 = 120;
+const MAX_WAIT_SEC: u32 = 120;
 
 const PREAMBLE: &str = include_str!("python_env.sh");
 const HELPER: &str = include_str!("python_env.py");
@@ -55,7 +55,7 @@ fn wants_python_env<'a>(names: impl IntoIterator<Item = &'a str>) -> bool {
 
 /// The command, run in the environment of the project at `project` in the box.
 fn with_python_env(command: &str, project: &str) -> String {
-    waiting(command, project, LONGEST_WAIT_SEC)
+    waiting(command, project, MAX_WAIT_SEC)
 }
 
 fn waiting(command: &str, project: &str, wait_sec: u32) -> String {

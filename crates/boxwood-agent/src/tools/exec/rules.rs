@@ -1,7 +1,7 @@
 //! Checks the working directory and the skill of a command.
 
 use crate::error::ToolError;
-use crate::paths::{self, PathError, Place, SkillAccess};
+use crate::paths::{self, PathError, SkillAccess, ToolPath};
 use crate::tools::context::CallContext;
 
 /// Where a command runs.
@@ -16,14 +16,14 @@ pub(super) fn workdir(context: &CallContext<'_>, path: &str) -> Result<Workdir, 
     // Double slashes must not hide a path.
     let path = &squeezed(path);
     match paths::resolve(path) {
-        Ok(Place::Skill { name, path, .. }) => {
+        Ok(ToolPath::Skill { name, path, .. }) => {
             context.check_skill(&name, SkillAccess::Use)?;
             Ok(Workdir {
                 path,
                 skill: Some(name),
             })
         }
-        Ok(Place::Workspace { path } | Place::KeptOutput { path }) => {
+        Ok(ToolPath::Workspace { path } | ToolPath::KeptOutput { path }) => {
             Ok(Workdir { path, skill: None })
         }
         // `..` could lead into a package.

@@ -169,18 +169,18 @@ fn links_of_this_machine_are_not_followed_for_a_runtime_elsewhere() {
 
 #[test]
 fn links_in_configured_paths_are_followed() {
-    let place = tempfile::tempdir().unwrap();
-    let real = place.path().canonicalize().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let real = directory.path().canonicalize().unwrap();
     std::fs::create_dir(real.join("there")).unwrap();
     symlink("there", real.join("link")).unwrap();
     symlink(real.join("round"), real.join("round")).unwrap();
     let found = section(local("host_root", json!("link/new/../other")))
-        .settings(place.path())
+        .settings(directory.path())
         .unwrap();
     assert_eq!(found.host_root, Some(real.join("there/other")));
     // A loop leads nowhere and ends.
     let found = section(local("host_root", json!("round/x")))
-        .settings(place.path())
+        .settings(directory.path())
         .unwrap();
     assert_eq!(found.host_root, Some(real.join("round/x")));
 }

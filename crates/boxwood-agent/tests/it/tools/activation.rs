@@ -5,7 +5,7 @@ use boxwood_api::{AgentQuery, CreateSkillRequest, ErrorCode};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::double::{Asked, Double, call, failure};
+use crate::double::{BoxRequest, Double, call, failure};
 
 fn with_skills() -> (Double, Agent) {
     let boxes = Double::default();
@@ -61,7 +61,11 @@ async fn a_skill_that_the_pipeline_does_not_show_cannot_be_activated() {
     )
     .await;
     assert_eq!(missing, "Skill \"zip\" not found. Available skills: pdf");
-    assert!(!boxes.asked().contains(&Asked::Skill("csv".to_owned())));
+    assert!(
+        !boxes
+            .requests()
+            .contains(&BoxRequest::Skill("csv".to_owned()))
+    );
     let unnamed = refused(&agent, "activate", json!({}), json!({})).await;
     assert_eq!(unnamed, "skill_name is required");
     let blank = refused(&agent, "activate", json!({"skill_name": " "}), json!({})).await;
@@ -219,8 +223,9 @@ async fn visible_skills_are_read_and_activated_ones_are_changed() {
         .expect("a result");
     assert_eq!(result["error"], "old_string not found in file.");
     // No box has to run for what is changed in the store.
-    let written_in_box = |asked: &Asked| matches!(asked, Asked::Write(_) | Asked::Edit(_));
-    assert!(!boxes.asked().iter().any(written_in_box));
+    let written_in_box =
+        |request: &BoxRequest| matches!(request, BoxRequest::Write(_) | BoxRequest::Edit(_));
+    assert!(!boxes.requests().iter().any(written_in_box));
     let package = json!({"path": "/workspace/.skills/csv", "content": ""});
     refused(&agent, "write", package, visible).await;
 }
@@ -262,8 +267,9 @@ async fn a_directory_of_the_workspace_becomes_a_skill() {
         (&json!("made"), &json!("/workspace/new"))
     );
     assert_eq!(result["skill"]["instructions"], "How to use made.");
-    let wish = Asked::RegisterSkill("/workspace/new".to_owned(), CreateSkillRequest::default());
-    assert!(boxes.asked().contains(&wish));
+    let request =
+        BoxRequest::RegisterSkill("/workspace/new".to_owned(), CreateSkillRequest::default());
+    assert!(boxes.requests().contains(&request));
     let outside = refused(&agent, "register_skill", json!({"path": "/etc"}), json!({})).await;
     assert_eq!(outside, "path must be under /workspace");
     let escape = json!({"path": "/workspace/../etc"});

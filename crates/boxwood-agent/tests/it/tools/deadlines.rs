@@ -79,13 +79,13 @@ async fn a_lost_command_ends_with_its_output_so_far() {
 /// Whatever was asked for, or nothing at all: what the runtime granted holds.
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_until_the_timeout_of_its_command() {
-    for (asked, granted_sec) in [(json!(null), 2), (json!(null), 600), (json!(5), 600)] {
+    for (requested_sec, granted_sec) in [(json!(null), 2), (json!(null), 600), (json!(5), 600)] {
         let boxes = Double::default();
         boxes.world().granted_sec = Some(granted_sec);
         boxes.next_command(vec![Step::Hangs]);
         let mut arguments = json!({"command": "x"});
-        if !asked.is_null() {
-            arguments["timeout_sec"] = asked.clone();
+        if !requested_sec.is_null() {
+            arguments["timeout_sec"] = requested_sec.clone();
         }
         let began = Instant::now();
         let result = call(&boxes.agent(), "exec", arguments, json!({}))
@@ -94,10 +94,10 @@ async fn a_call_waits_until_the_timeout_of_its_command() {
         let taken = began.elapsed().as_secs();
         assert!(
             (granted_sec..=granted_sec + 25).contains(&taken),
-            "{asked}, {granted_sec}: {taken}"
+            "{requested_sec}, {granted_sec}: {taken}"
         );
         assert_eq!(result["reason"], "timeout");
-        assert_eq!(boxes.execs()[0].timeout_sec, asked.as_u64());
+        assert_eq!(boxes.execs()[0].timeout_sec, requested_sec.as_u64());
     }
 }
 

@@ -3,7 +3,7 @@
 use boxwood_api::{EditTextRequest, ErrorCode, GlobRequest, GrepRequest, WriteTextRequest};
 use serde_json::{Value, json};
 
-use crate::double::{Asked, Double, call, failure};
+use crate::double::{BoxRequest, Double, call, failure};
 
 async fn result(boxes: &Double, tool: &str, arguments: Value) -> Value {
     let result = call(&boxes.agent(), tool, arguments, json!({})).await;
@@ -54,11 +54,11 @@ async fn paths_are_normalised_and_must_stay_in_the_workspace() {
         written,
         json!({"ok": true, "path": "/workspace/a.txt", "size": 2, "created": true})
     );
-    let wish = WriteTextRequest {
+    let request = WriteTextRequest {
         path: "/workspace/a.txt".to_owned(),
         content: "hi".to_owned(),
     };
-    assert!(boxes.asked().contains(&Asked::Write(wish)));
+    assert!(boxes.requests().contains(&BoxRequest::Write(request)));
     let cases = [
         ("/etc/passwd", "Path must be under /workspace."),
         ("a.txt", "Path must be under /workspace."),
@@ -117,20 +117,20 @@ async fn edit_glob_and_grep_pass_on_what_they_were_given() {
             "matches": [{"file": "/workspace/a.py", "line": 3, "content": "x = 1"}]
         })
     );
-    let asked = boxes.asked();
-    assert!(asked.contains(&Asked::Edit(EditTextRequest {
+    let requests = boxes.requests();
+    assert!(requests.contains(&BoxRequest::Edit(EditTextRequest {
         path: "/workspace/a".to_owned(),
         old_string: "a".to_owned(),
         new_string: "b".to_owned(),
         replace_all: false,
     })));
-    assert!(asked.contains(&Asked::Glob(GlobRequest {
+    assert!(requests.contains(&BoxRequest::Glob(GlobRequest {
         pattern: "*.py".to_owned(),
         path: "/workspace".to_owned(),
         limit: Some(100),
         ignored: false,
     })));
-    assert!(asked.contains(&Asked::Grep(GrepRequest {
+    assert!(requests.contains(&BoxRequest::Grep(GrepRequest {
         pattern: "x".to_owned(),
         path: "/workspace/src".to_owned(),
         include: Some("*.py".to_owned()),

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use boxwood_agent::paths::{
-    PathError, Place, SkillAccess, check_skill, mentioned_skills, resolve, resolve_readable,
+    PathError, SkillAccess, ToolPath, check_skill, mentioned_skills, resolve, resolve_readable,
 };
 use proptest::prelude::*;
 
@@ -9,8 +9,8 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn workspace(path: &str) -> Place {
-    Place::Workspace {
+fn workspace(path: &str) -> ToolPath {
+    ToolPath::Workspace {
         path: path.to_owned(),
     }
 }
@@ -88,7 +88,7 @@ fn paths_that_no_kernel_takes_are_refused() {
 #[test]
 fn a_skills_package_is_told_apart_from_the_workspace() {
     let skill = |name: &str, tail: &str, path: &str| {
-        Ok(Place::Skill {
+        Ok(ToolPath::Skill {
             name: name.to_owned(),
             tail: tail.to_owned(),
             path: path.to_owned(),
@@ -132,7 +132,7 @@ fn a_skills_package_is_told_apart_from_the_workspace() {
 fn kept_outputs_can_be_read_and_nothing_beside_them() {
     assert_eq!(
         resolve_readable("/tmp/.boxwood/output//7.stdout"),
-        Ok(Place::KeptOutput {
+        Ok(ToolPath::KeptOutput {
             path: "/tmp/.boxwood/output/7.stdout".to_owned()
         })
     );
@@ -195,16 +195,16 @@ fn the_skills_that_a_command_names_are_found() {
 proptest! {
     #[test]
     fn no_path_ever_leaves(path in "(/workspace|/tmp/.boxwood/output)?(/(\\.\\.|\\.|a|\\.skills|pdf|é|)){0,9}/?|.{0,30}") {
-        let Ok(place) = resolve_readable(&path) else { return Ok(()) };
-        let found = place.path();
+        let Ok(target) = resolve_readable(&path) else { return Ok(()) };
+        let found = target.path();
         let inside = |root: &str| found == root || found.strip_prefix(root).is_some_and(|tail| tail.starts_with('/'));
-        match &place {
-            Place::KeptOutput { .. } => prop_assert!(inside("/tmp/.boxwood/output")),
-            Place::Workspace { .. } => {
+        match &target {
+            ToolPath::KeptOutput { .. } => prop_assert!(inside("/tmp/.boxwood/output")),
+            ToolPath::Workspace { .. } => {
                 prop_assert!(inside("/workspace"));
                 prop_assert!(!inside("/workspace/.skills"));
             }
-            Place::Skill { name, tail, .. } => {
+            ToolPath::Skill { name, tail, .. } => {
                 let package = format!("/workspace/.skills/{name}");
                 let whole = if tail.is_empty() { package } else { format!("{package}/{tail}") };
                 prop_assert_eq!(found, whole);
@@ -214,13 +214,13 @@ proptest! {
         prop_assert!(!found.contains("//") && !found.contains('\0'));
         prop_assert!(found.split('/').all(|name| name != "." && name != ".."));
         // What was resolved stays as it is.
-        prop_assert_eq!(resolve_readable(found), Ok(place.clone()));
+        prop_assert_eq!(resolve_readable(found), Ok(target.clone()));
     }
 
     #[test]
     fn what_may_be_changed_is_a_part_of_what_may_be_read(path in "/workspace(/(\\.\\.|a|\\.skills)){0,6}|.{0,20}") {
-        if let Ok(place) = resolve(&path) {
-            prop_assert_eq!(resolve_readable(&path), Ok(place));
+        if let Ok(target) = resolve(&path) {
+            prop_assert_eq!(resolve_readable(&path), Ok(target));
         }
     }
 }

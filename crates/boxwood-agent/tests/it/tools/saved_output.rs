@@ -4,7 +4,7 @@ use boxwood_api::{ErrorCode, ReadTextRequest};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use crate::double::{Asked, Double, Step, call, failure};
+use crate::double::{BoxRequest, Double, Step, call, failure};
 
 async fn long(
     boxes: &Double,
@@ -47,13 +47,13 @@ async fn a_truncated_stream_is_saved_in_the_box() {
         .await
         .expect("it reads");
     assert_eq!(read["ok"], true);
-    let wish = ReadTextRequest {
+    let request = ReadTextRequest {
         path: "/tmp/.boxwood/output/1.stdout".to_owned(),
         offset: Some(5),
         limit: Some(2),
         max_bytes: Some(256 * 1024),
     };
-    assert!(boxes.asked().contains(&Asked::Read(wish)));
+    assert!(boxes.requests().contains(&BoxRequest::Read(request)));
 
     let result = long(&boxes, &agent, vec![out(5_000), err(5_000)]).await;
     assert_eq!(result["stdout_file"], "/tmp/.boxwood/output/2.stdout");
@@ -66,8 +66,9 @@ async fn short_output_is_not_saved() {
     let agent = boxes.agent();
     long(&boxes, &agent, vec![out(4_000), err(4_000)]).await;
     assert!(boxes.world().files.is_empty());
-    let touched = |asked: &Asked| matches!(asked, Asked::List(_) | Asked::WriteFile(_));
-    assert!(!boxes.asked().iter().any(touched));
+    let touched =
+        |request: &BoxRequest| matches!(request, BoxRequest::List(_) | BoxRequest::WriteFile(_));
+    assert!(!boxes.requests().iter().any(touched));
 }
 
 #[tokio::test]

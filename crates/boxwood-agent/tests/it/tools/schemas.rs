@@ -50,12 +50,12 @@ fn the_fields_are_the_ones_that_platforms_know_and_ours_are_optional() {
     let word = json!({"type": "string"});
     let some = json!({"type": "string", "minLength": 1});
     let count = json!({"type": "integer", "minimum": 1});
-    let place = json!({"type": "string", "minLength": 1, "default": "/workspace"});
+    let path = json!({"type": "string", "minLength": 1, "default": "/workspace"});
     let no = json!({"type": "boolean", "default": false});
     for (name, properties, required) in [
         (
             "exec",
-            json!({"command": some, "workdir": place,
+            json!({"command": some, "workdir": path,
                    "timeout_sec": {"type": "integer", "minimum": 1, "default": 30},
                    "env": {"type": "object", "additionalProperties": {"type": "string"}, "default": {}},
                    "description": word}),
@@ -78,12 +78,12 @@ fn the_fields_are_the_ones_that_platforms_know_and_ours_are_optional() {
         ),
         (
             "glob",
-            json!({"pattern": some, "path": place}),
+            json!({"pattern": some, "path": path}),
             json!(["pattern"]),
         ),
         (
             "grep",
-            json!({"pattern": some, "path": place, "include": some, "file_type": some, "ignore_case": no}),
+            json!({"pattern": some, "path": path, "include": some, "file_type": some, "ignore_case": no}),
             json!(["pattern"]),
         ),
         (

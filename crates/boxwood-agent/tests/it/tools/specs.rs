@@ -6,7 +6,7 @@ use boxwood_agent::{AgentSettings, Template};
 use boxwood_api::SpecRequest;
 use serde_json::{Value, json};
 
-use crate::double::{Asked, Double, call};
+use crate::double::{BoxRequest, Double, call};
 
 async fn spec_of(settings: AgentSettings, arguments: Value, query: Value) -> SpecRequest {
     let boxes = Double::default();
@@ -199,10 +199,13 @@ async fn file_tools_have_the_box_made_with_the_same_spec() {
     call(&agent, "glob", json!({"pattern": "*"}), json!({}))
         .await
         .expect("it looks");
-    let opened = boxes.asked().into_iter().find_map(|asked| match asked {
-        Asked::Open(spec) => Some(*spec),
-        _ => None,
-    });
+    let opened = boxes
+        .requests()
+        .into_iter()
+        .find_map(|request| match request {
+            BoxRequest::Open(spec) => Some(*spec),
+            _ => None,
+        });
     let mut exec = boxes.execs().remove(0);
     exec.cmd.clear();
     (exec.workdir, exec.timeout_sec) = (None, None);

@@ -8,17 +8,17 @@ use std::process::{Command, Output, Stdio};
 use super::*;
 
 /// A box's home and a project, as directories.
-struct Place {
-    place: tempfile::TempDir,
+struct Fixture {
+    directory: tempfile::TempDir,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
-        for directory in ["home", "project", "bin"] {
-            std::fs::create_dir(place.path().join(directory)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["home", "project", "bin"] {
+            std::fs::create_dir(directory.path().join(name)).unwrap();
         }
-        Self { place }
+        Self { directory }
     }
 
     fn with(self, name: &str, content: &str) -> Self {
@@ -27,7 +27,7 @@ impl Place {
     }
 
     fn path(&self, tail: &str) -> PathBuf {
-        self.place.path().join(tail)
+        self.directory.path().join(tail)
     }
 
     fn project(&self) -> PathBuf {
@@ -52,7 +52,7 @@ impl Place {
     /// With no program in reach but Python and what a small image has; `flock` is not among it.
     fn without_flock(&self, command: &str, wait_sec: u32) -> Output {
         for name in ["mkdir", "cat", "rm", "rmdir", "sleep"] {
-            let found = ["/bin", "/usr/bin"].map(|place| Path::new(place).join(name));
+            let found = ["/bin", "/usr/bin"].map(|directory| Path::new(directory).join(name));
             let found = found.iter().find(|path| path.exists()).unwrap();
             let _ = symlink(found, self.path("bin").join(name));
         }
@@ -117,10 +117,10 @@ fn the_wrapper_makes_an_environment_and_ends_with_the_command() {
 
 #[test]
 fn an_environment_is_built_once_and_kept_by_the_hash_of_its_manifests() {
-    let place = Place::new().with("requirements.txt", "# nothing yet\n");
-    let first = place.run(TELL);
+    let fixture = Fixture::new().with("requirements.txt", "# nothing yet\n");
+    let first = fixture.run(TELL);
     assert!(first.status.success(), "{}", stderr(&first));
-    let built = place.built();
+    let built = fixture.built();
     let [environment] = built.as_slice() else {
         panic!("{built:?}");
     };
@@ -145,12 +145,12 @@ fn an_environment_is_built_once_and_kept_by_the_hash_of_its_manifests() {
         "python_executable",
         "python_version",
     ];
-    let places: Vec<_> = sorted.iter().map(|key| note.find(key).unwrap()).collect();
-    assert!(places.is_sorted());
+    let positions: Vec<_> = sorted.iter().map(|key| note.find(key).unwrap()).collect();
+    assert!(positions.is_sorted());
 
     // The second time nothing is built, and nothing is said.
     std::fs::write(environment.join("mark"), "").unwrap();
-    let second = place.run(TELL);
+    let second = fixture.run(TELL);
     assert_eq!(
         (stdout(&second), stderr(&second)),
         (expected, String::new())
@@ -161,22 +161,22 @@ fn an_environment_is_built_once_and_kept_by_the_hash_of_its_manifests() {
     let other = note.replace("\"python_version\": [", "\"python_version\": [9");
     assert_ne!(other, note);
     std::fs::write(environment.join("boxwood-python-env.json"), other).unwrap();
-    let third = place.run(TELL);
+    let third = fixture.run(TELL);
     assert!(third.status.success(), "{}", stderr(&third));
     assert!(!environment.join("mark").exists());
 
     // The project is as it was: it may be read-only.
-    let names: Vec<_> = std::fs::read_dir(place.project()).unwrap().collect();
+    let names: Vec<_> = std::fs::read_dir(fixture.project()).unwrap().collect();
     assert_eq!(names.len(), 1);
 }
 
 #[test]
 fn the_command_keeps_its_exit_code_its_input_and_its_shell() {
-    let place = Place::new().with("requirements.txt", "");
-    let ended = place.run("false\necho \"$0 ${boxwood_env-unset}\"\nexit 7");
+    let fixture = Fixture::new().with("requirements.txt", "");
+    let ended = fixture.run("false\necho \"$0 ${boxwood_env-unset}\"\nexit 7");
     assert_eq!(ended.status.code(), Some(7));
     assert_eq!(stdout(&ended), "/bin/sh unset\n");
-    let mut child = place
+    let mut child = fixture
         .command("cat; set -- a b; echo $#", 60)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -188,12 +188,12 @@ fn the_command_keeps_its_exit_code_its_input_and_its_shell() {
 
 #[test]
 fn commands_that_start_together_build_it_once() {
-    let place = Place::new()
+    let fixture = Fixture::new()
         .with("setup.cfg.txt", "")
         .with("requirements.txt", "#\n");
     let started: Vec<_> = (0..4)
         .map(|_| {
-            place
+            fixture
                 .command("echo ran", 60)
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
@@ -208,7 +208,7 @@ fn commands_that_start_together_build_it_once() {
         builders += usize::from(stderr(&ended).contains("building the Python environment"));
     }
     assert_eq!(builders, 1);
-    assert_eq!(place.built().len(), 1);
+    assert_eq!(fixture.built().len(), 1);
 }
 
 /// printf 'requirements.txt\0\0' | sha256sum
@@ -217,38 +217,38 @@ const OF_AN_EMPTY_MANIFEST: &str =
 
 #[test]
 fn without_flock_a_directory_is_the_lock_and_a_dead_holder_does_not_keep_it() {
-    let place = Place::new().with("requirements.txt", "");
-    let root = place.path("home/.boxwood/python");
+    let fixture = Fixture::new().with("requirements.txt", "");
+    let root = fixture.path("home/.boxwood/python");
     let lock = root.join(format!("{OF_AN_EMPTY_MANIFEST}.lock.d"));
     std::fs::create_dir_all(&lock).unwrap();
 
     // While its holder lives it is waited for, and the wait has an end.
     std::fs::write(lock.join("pid"), std::process::id().to_string()).unwrap();
-    let ended = place.without_flock("echo ran", 1);
+    let ended = fixture.without_flock("echo ran", 1);
     assert_eq!(
         (ended.status.code(), stdout(&ended).as_str()),
         (Some(1), "")
     );
-    let said = stderr(&ended);
+    let stderr_text = stderr(&ended);
     assert!(
-        said.contains("for 1 s; try again later, or remove"),
-        "{said}"
+        stderr_text.contains("for 1 s; try again later, or remove"),
+        "{stderr_text}"
     );
     assert!(lock.exists());
 
     let mut dead = Command::new("/bin/sh").args(["-c", ":"]).spawn().unwrap();
     dead.wait().unwrap();
     std::fs::write(lock.join("pid"), dead.id().to_string()).unwrap();
-    let ended = place.without_flock("echo ran", 1);
+    let ended = fixture.without_flock("echo ran", 1);
     assert_eq!(stdout(&ended), "ran\n", "{}", stderr(&ended));
-    assert_eq!(place.built(), [root.join(OF_AN_EMPTY_MANIFEST)]);
+    assert_eq!(fixture.built(), [root.join(OF_AN_EMPTY_MANIFEST)]);
     assert!(!lock.exists());
 }
 
 #[test]
 fn with_flock_the_wait_has_an_end_too() {
-    let place = Place::new().with("requirements.txt", "");
-    let root = place.path("home/.boxwood/python");
+    let fixture = Fixture::new().with("requirements.txt", "");
+    let root = fixture.path("home/.boxwood/python");
     std::fs::create_dir_all(&root).unwrap();
     let mut holder = Command::new("flock")
         .arg(root.join(format!("{OF_AN_EMPTY_MANIFEST}.lock")))
@@ -259,21 +259,24 @@ fn with_flock_the_wait_has_an_end_too() {
         .expect("this test needs flock: install util-linux");
     let mut held = [0; 5];
     std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut held).unwrap();
-    let ended = place.command("echo ran", 1).output().unwrap();
+    let ended = fixture.command("echo ran", 1).output().unwrap();
     drop(holder.stdin.take());
     holder.wait().unwrap();
     assert_eq!(
         (ended.status.code(), stdout(&ended).as_str()),
         (Some(1), "")
     );
-    let said = stderr(&ended);
-    assert!(said.contains("for 1 s; try again later"), "{said}");
+    let stderr_text = stderr(&ended);
+    assert!(
+        stderr_text.contains("for 1 s; try again later"),
+        "{stderr_text}"
+    );
 }
 
 #[test]
 fn what_cannot_be_installed_ends_the_call_and_leaves_nothing_half_built() {
-    let place = Place::new().with("requirements.txt", "./no-such-directory\n");
-    let ended = place.run("echo ran");
+    let fixture = Fixture::new().with("requirements.txt", "./no-such-directory\n");
+    let ended = fixture.run("echo ran");
     assert_eq!(
         (ended.status.code(), stdout(&ended).as_str()),
         (Some(1), "")
@@ -283,7 +286,7 @@ fn what_cannot_be_installed_ends_the_call_and_leaves_nothing_half_built() {
         "{}",
         stderr(&ended)
     );
-    assert!(place.built().is_empty());
+    assert!(fixture.built().is_empty());
 }
 
 /// Builds a wheel with nothing but Python, so that no build tool has to be fetched.
@@ -306,7 +309,7 @@ def build_wheel(directory, settings=None, metadata=None):
 
 #[test]
 fn a_package_is_installed_from_a_copy_and_again_when_its_sources_change() {
-    let place = Place::new()
+    let fixture = Fixture::new()
         .with(
             "pyproject.toml",
             "[build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n\
@@ -315,21 +318,21 @@ fn a_package_is_installed_from_a_copy_and_again_when_its_sources_change() {
         .with("backend.py", BACKEND)
         .with("greeting.py", "word = \"hello\"\n");
     let greet = "cd / && python -c 'import greeting; print(greeting.word)'";
-    let first = place.run(greet);
+    let first = fixture.run(greet);
     assert_eq!(stdout(&first), "hello\n", "{}", stderr(&first));
-    assert!(!place.project().join("left-by-the-build").exists());
-    assert_eq!(stderr(&place.run(greet)), "");
-    let place = place.with("greeting.py", "word = \"good evening\"\n");
-    assert_eq!(stdout(&place.run(greet)), "good evening\n");
-    assert_eq!(place.built().len(), 1);
+    assert!(!fixture.project().join("left-by-the-build").exists());
+    assert_eq!(stderr(&fixture.run(greet)), "");
+    let fixture = fixture.with("greeting.py", "word = \"good evening\"\n");
+    assert_eq!(stdout(&fixture.run(greet)), "good evening\n");
+    assert_eq!(fixture.built().len(), 1);
 }
 
 #[test]
 fn a_box_without_python_says_so() {
-    let place = Place::new().with("requirements.txt", "");
-    let ended = place
+    let fixture = Fixture::new().with("requirements.txt", "");
+    let ended = fixture
         .command("echo ran", 1)
-        .env("PATH", place.path("bin"))
+        .env("PATH", fixture.path("bin"))
         .output()
         .unwrap();
     assert_eq!(
@@ -345,18 +348,18 @@ fn a_box_without_python_says_so() {
 
 #[test]
 fn any_name_of_a_project_is_one_word() {
-    let place = Place::new();
-    let odd = place.path("it's a $(touch pwned) @WAIT@ project");
-    std::fs::create_dir(&odd).unwrap();
-    let wrapped = with_python_env("echo ran", odd.to_str().unwrap());
+    let fixture = Fixture::new();
+    let project = fixture.path("it's a $(touch pwned) @WAIT@ project");
+    std::fs::create_dir(&project).unwrap();
+    let wrapped = with_python_env("echo ran", project.to_str().unwrap());
     let ended = Command::new("/bin/sh")
         .args(["-c", &wrapped])
-        .env("HOME", place.path("home"))
-        .current_dir(place.path("home"))
+        .env("HOME", fixture.path("home"))
+        .current_dir(fixture.path("home"))
         .output()
         .unwrap();
     assert_eq!(stdout(&ended), "ran\n", "{}", stderr(&ended));
-    assert!(!place.path("home/pwned").exists());
+    assert!(!fixture.path("home/pwned").exists());
 }
 
 #[test]
