@@ -38,7 +38,7 @@ const COLUMNS: [Column; 7] = [
 ];
 
 /// Runs only where its package does; a page with it cannot be judged without it.
-const MAY_BE_AWAY: &str = "gvisor";
+const OPTIONAL_COLUMN: &str = "gvisor";
 
 const BEGIN: &str = "<!-- begin: made by `cargo xtask backends` -->\n";
 const END: &str = "<!-- end -->\n";
@@ -50,13 +50,16 @@ const fn column(file: &'static str, title: &'static str, tier: &'static str) -> 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let columns = COLUMNS
         .iter()
-        .filter_map(|column| seen(column).transpose())
+        .filter_map(|column| read_column(column).transpose())
         .collect::<Result<Vec<_>>>()?;
     for column in &COLUMNS {
-        if columns.iter().any(|(known, _)| known.file == column.file) {
+        if columns
+            .iter()
+            .any(|(present, _)| present.file == column.file)
+        {
             continue;
         }
-        if column.file == MAY_BE_AWAY {
+        if column.file == OPTIONAL_COLUMN {
             if args.check {
                 println!("not judged: {} did not run here", column.title);
                 return Ok(());
@@ -94,8 +97,8 @@ pub(crate) fn check() -> Result<()> {
     run(&Args { check: true })
 }
 
-/// Where suites put what they saw.
-pub(crate) fn place() -> PathBuf {
+/// The directory of the results of suites.
+pub(crate) fn matrix_dir() -> PathBuf {
     target_dir().join("matrix")
 }
 
@@ -103,8 +106,8 @@ fn page_path() -> PathBuf {
     workspace_root().join("docs/backends.md")
 }
 
-fn seen(column: &'static Column) -> Result<Option<(&'static Column, Value)>> {
-    let path = place().join(format!("{}.json", column.file));
+fn read_column(column: &'static Column) -> Result<Option<(&'static Column, Value)>> {
+    let path = matrix_dir().join(format!("{}.json", column.file));
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -16,7 +16,7 @@ use crate::run::{check, output, target_dir};
 use crate::test::needs::{Package, install_packages};
 
 /// How often a long installation says that it is still alive.
-const PROGRESS: Duration = Duration::from_secs(15);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(15);
 /// What is left of an installer's line.
 const SHOWN_CHARS: usize = 100;
 
@@ -26,7 +26,7 @@ pub(crate) const DEBIAN_VENV: Package = Package {
     proof: "/usr/share/doc/python3-venv",
 };
 
-pub(crate) fn ensure(place: &Path, requirements: &Path) -> Result<PathBuf> {
+pub(crate) fn ensure(directory: &Path, requirements: &Path) -> Result<PathBuf> {
     // Two threads may ask for the same environment, or for two that share packages.
     static INSTALLING: Mutex<()> = Mutex::new(());
     let _guard = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,12 +40,12 @@ pub(crate) fn ensure(place: &Path, requirements: &Path) -> Result<PathBuf> {
             Some((python, read(&file)?))
         }
     };
-    ensure_one(place, requirements, shared)
+    ensure_one(directory, requirements, shared)
 }
 
 /// One environment. `shared` is the Python of the environment whose packages this one sees too, and their pins.
 fn ensure_one(
-    place: &Path,
+    directory: &Path,
     requirements: &Path,
     shared: Option<(PathBuf, String)>,
 ) -> Result<PathBuf> {
@@ -60,8 +60,8 @@ fn ensure_one(
         version.trim(),
         shared_pins.unwrap_or_default()
     );
-    let stamp_file = place.join("boxwood-stamp.txt");
-    let python = place.join("bin/python");
+    let stamp_file = directory.join("boxwood-stamp.txt");
+    let python = directory.join("bin/python");
     if fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
         return Ok(python);
     }
@@ -69,16 +69,16 @@ fn ensure_one(
     println!(
         "installing {} packages into {} (once)",
         count(&pinned),
-        place.display()
+        directory.display()
     );
-    if place.exists() {
-        fs::remove_dir_all(place)
-            .with_context(|| format!("`{}` could not be removed", place.display()))?;
+    if directory.exists() {
+        fs::remove_dir_all(directory)
+            .with_context(|| format!("`{}` could not be removed", directory.display()))?;
     }
     let mut make = Command::new(&base);
     make.args(["-m", "venv"]);
     if let Some(shared_python) = &shared_python {
-        check(make.arg("--without-pip").arg(place))?;
+        check(make.arg("--without-pip").arg(directory))?;
         let packages = packages_dir(shared_python)?;
         // Python appends the directories in a `.pth` file to its search path: packages of this environment win.
         fs::write(
@@ -86,12 +86,12 @@ fn ensure_one(
             packages.as_os_str().as_encoded_bytes(),
         )?;
     } else {
-        check(make.arg(place))?;
+        check(make.arg(directory))?;
     }
     install(
         shared_python.as_deref().unwrap_or(&python),
         &python,
-        place,
+        directory,
         requirements,
     )?;
     // Last, so that an interrupted installation starts again.
@@ -120,8 +120,8 @@ fn packages_dir(python: &Path) -> Result<PathBuf> {
 }
 
 /// Installs into the environment of `python` with the pip of `pip_python`.
-fn install(pip_python: &Path, python: &Path, place: &Path, requirements: &Path) -> Result<()> {
-    let log = place.join("boxwood-install.log");
+fn install(pip_python: &Path, python: &Path, directory: &Path, requirements: &Path) -> Result<()> {
+    let log = directory.join("boxwood-install.log");
     let log_file = File::create(&log)?;
     let started = Instant::now();
     let mut pip = Command::new(pip_python)
@@ -135,13 +135,13 @@ fn install(pip_python: &Path, python: &Path, place: &Path, requirements: &Path) 
         .stderr(log_file)
         .spawn()
         .context("`pip` could not be started")?;
-    let mut next_word = started + PROGRESS;
+    let mut next_progress = started + PROGRESS_INTERVAL;
     let status = loop {
         if let Some(status) = pip.try_wait()? {
             break status;
         }
-        if Instant::now() >= next_word {
-            next_word += PROGRESS;
+        if Instant::now() >= next_progress {
+            next_progress += PROGRESS_INTERVAL;
             println!("  {:>4} s  {}", started.elapsed().as_secs(), last(&log, 1));
         }
         std::thread::sleep(Duration::from_millis(200));

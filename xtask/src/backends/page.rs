@@ -25,8 +25,8 @@ fn tables(columns: &Columns) -> Result<String> {
     ];
     lines.extend(head("mechanism", columns));
     lines.extend(mechanisms.iter().map(|mechanism| {
-        row(&format!("`{mechanism}`"), columns, |seen| {
-            in_force(&seen["mechanisms"][mechanism])
+        row(&format!("`{mechanism}`"), columns, |matrix| {
+            in_force(&matrix["mechanisms"][mechanism])
         })
     }));
     lines.extend(["", "### Where there is none, and why", ""].map(str::to_owned));
@@ -40,15 +40,15 @@ fn tables(columns: &Columns) -> Result<String> {
         ("mounts of the host's directories", "host_mounts"),
         ("mounts into a running box", "live_mounts"),
     ] {
-        lines.push(row(name, columns, |seen| {
-            yes(seen["capabilities"][key] == true)
+        lines.push(row(name, columns, |matrix| {
+            yes(matrix["capabilities"][key] == true)
         }));
     }
-    lines.push(row("`user = \"root\"`", columns, |seen| {
-        yes(seen["root_inside"] == true)
+    lines.push(row("`user = \"root\"`", columns, |matrix| {
+        yes(matrix["root_inside"] == true)
     }));
-    lines.push(row("`network = \"on\"`", columns, |seen| {
-        seen["network"].as_str().unwrap_or("unknown").to_owned()
+    lines.push(row("`network = \"on\"`", columns, |matrix| {
+        matrix["network"].as_str().unwrap_or("unknown").to_owned()
     }));
     lines.extend(["", "### What a backend does not offer", ""].map(str::to_owned));
     lines.extend(not_offered(columns));
@@ -65,12 +65,12 @@ fn head(first: &str, columns: &Columns) -> [String; 2] {
 }
 
 fn row(name: &str, columns: &Columns, cell: impl Fn(&Value) -> String) -> String {
-    let cells: Vec<String> = columns.iter().map(|(_, seen)| cell(seen)).collect();
+    let cells: Vec<String> = columns.iter().map(|(_, matrix)| cell(matrix)).collect();
     format!("| {name} | {} |", cells.join(" | "))
 }
 
-fn yes(is: bool) -> String {
-    if is { "yes" } else { "no" }.to_owned()
+fn yes(condition: bool) -> String {
+    if condition { "yes" } else { "no" }.to_owned()
 }
 
 fn in_force(mechanism: &Value) -> String {
@@ -83,11 +83,11 @@ fn in_force(mechanism: &Value) -> String {
 
 /// In the order of the API, when every column lists them all.
 fn mechanisms(columns: &Columns) -> Result<Vec<&'static str>> {
-    let known = Mechanism::ALL.map(Mechanism::as_str);
-    for (column, seen) in columns {
-        let listed = seen["mechanisms"].as_object();
+    let all = Mechanism::ALL.map(Mechanism::as_str);
+    for (column, matrix) in columns {
+        let listed = matrix["mechanisms"].as_object();
         let same = listed.is_some_and(|listed| {
-            listed.len() == known.len() && known.iter().all(|name| listed.contains_key(*name))
+            listed.len() == all.len() && all.iter().all(|name| listed.contains_key(*name))
         });
         ensure!(
             same,
@@ -96,7 +96,7 @@ fn mechanisms(columns: &Columns) -> Result<Vec<&'static str>> {
             column.tier
         );
     }
-    Ok(known.to_vec())
+    Ok(all.to_vec())
 }
 
 /// Mechanism by mechanism, each reason once with the backends it is true of.
@@ -104,11 +104,11 @@ fn absences(mechanisms: &[&str], columns: &Columns) -> Vec<String> {
     let mut found = Vec::new();
     for mechanism in mechanisms {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-        for (column, seen) in columns {
-            let Some(why) = seen["mechanisms"][mechanism]["why"].as_str() else {
+        for (column, matrix) in columns {
+            let Some(why) = matrix["mechanisms"][mechanism]["why"].as_str() else {
                 continue;
             };
-            match reasons.iter_mut().find(|(known, _)| *known == why) {
+            match reasons.iter_mut().find(|(existing, _)| *existing == why) {
                 Some((_, on)) => on.push(column.title),
                 None => reasons.push((why, vec![column.title])),
             }
@@ -123,8 +123,8 @@ fn absences(mechanisms: &[&str], columns: &Columns) -> Vec<String> {
 
 fn not_offered(columns: &Columns) -> Vec<String> {
     let mut found = Vec::new();
-    for (column, seen) in columns {
-        for entry in list(&seen["not_offered"]) {
+    for (column, matrix) in columns {
+        for entry in list(&matrix["not_offered"]) {
             let (Some(offer), Some(why)) = (entry["offer"].as_str(), entry["why"].as_str()) else {
                 continue;
             };
@@ -143,7 +143,7 @@ pub(super) fn difference(old: &str, new: &str) -> String {
     let only_in = |sign: char, one: &str, other: &str| -> Vec<String> {
         let missing = one
             .lines()
-            .filter(|line| !other.lines().any(|known| known == *line));
+            .filter(|line| !other.lines().any(|existing| existing == *line));
         missing.map(|line| format!("{sign} {line}")).collect()
     };
     [only_in('-', old, new), only_in('+', new, old)]

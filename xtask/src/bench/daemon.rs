@@ -143,9 +143,9 @@ fn launch(
 }
 
 /// SIGTERM, time to tidy up, then SIGKILL.
-pub(super) fn terminate(child: &mut Child, patience: Duration) {
+pub(super) fn terminate(child: &mut Child, timeout: Duration) {
     signal(child.id(), Signal::TERM);
-    wait_or_kill(child, patience);
+    wait_or_kill(child, timeout);
 }
 
 pub(super) fn signal(pid: u32, signal: Signal) {
@@ -155,8 +155,8 @@ pub(super) fn signal(pid: u32, signal: Signal) {
     }
 }
 
-pub(super) fn wait_or_kill(child: &mut Child, patience: Duration) {
-    let deadline = Instant::now() + patience;
+pub(super) fn wait_or_kill(child: &mut Child, timeout: Duration) {
+    let deadline = Instant::now() + timeout;
     while Instant::now() < deadline {
         if !matches!(child.try_wait(), Ok(None)) {
             return;

@@ -64,8 +64,8 @@ impl LangBotBoxRuntime {
         let deadline = Instant::now() + START;
         while TcpStream::connect(address).is_err() {
             if let Some(status) = runtime.child.try_wait()? {
-                let said = fs::read_to_string(&log).unwrap_or_default();
-                let last = said.lines().next_back().unwrap_or_default();
+                let log_text = fs::read_to_string(&log).unwrap_or_default();
+                let last = log_text.lines().next_back().unwrap_or_default();
                 bail!("`lbp box` ended at once: {status}: {last}");
             }
             if Instant::now() > deadline {

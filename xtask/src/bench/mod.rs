@@ -129,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => daemon::build()?,
     };
     let started = Instant::now();
-    let mut machine = Machine::look();
+    let mut machine = Machine::read_current();
     let rows = measure(&binary, effort, &args.only)?;
     let group = |prefix| {
         move |name: &str| wanted(&args.only, name) || args.only.iter().any(|only| only == prefix)
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let load = load::rows(&binary, effort, group(load::PREFIX));
     let hosting = hosting::rows(&binary, effort, group(hosting::PREFIX));
     let langbot = langbot::rows(&binary, effort, group(langbot::PREFIX));
-    machine.look_again();
+    machine.record_load_after();
     let report = Report {
         machine,
         duration_sec: started.elapsed().as_secs(),

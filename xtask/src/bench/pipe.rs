@@ -37,7 +37,7 @@ impl Pipe {
     }
 
     /// Sends a line and returns the next line of the process, without its end.
-    pub(super) fn ask(&mut self, line: &str) -> Result<String> {
+    pub(super) fn request(&mut self, line: &str) -> Result<String> {
         self.send(line)?;
         let mut answer = String::new();
         let count = self.stdout.read_line(&mut answer)?;
@@ -61,14 +61,14 @@ mod tests {
     #[test]
     fn each_line_gets_the_next_line_of_the_process() {
         let mut pipe = Pipe::start(&mut Command::new("cat")).unwrap();
-        assert_eq!(pipe.ask("one").unwrap(), "one");
-        assert_eq!(pipe.ask("two").unwrap(), "two");
+        assert_eq!(pipe.request("one").unwrap(), "one");
+        assert_eq!(pipe.request("two").unwrap(), "two");
     }
 
     #[test]
     fn a_process_that_ends_is_an_error() {
         let mut pipe = Pipe::start(Command::new("sh").args(["-c", "read line"])).unwrap();
-        let error = pipe.ask("one").unwrap_err();
+        let error = pipe.request("one").unwrap_err();
         assert_eq!(error.to_string(), "the process closed its output");
     }
 }

@@ -40,7 +40,7 @@ impl PythonClient {
     }
 
     fn request(&mut self, name: &str) -> Result<Duration> {
-        let answer = self.0.ask(name).context("the Python client")?;
+        let answer = self.0.request(name).context("the Python client")?;
         parse(&answer)
     }
 }

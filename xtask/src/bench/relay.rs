@@ -118,7 +118,7 @@ fn through_websocat() -> Result<Work<'static>> {
 fn through_pipe() -> Result<Work<'static>> {
     let mut pipe = Pipe::start(&mut Command::new("cat"))?;
     warm(move || {
-        let line = pipe.ask(LINE)?;
+        let line = pipe.request(LINE)?;
         ensure!(line == LINE, "`cat` gave back `{line}`");
         Ok(())
     })

@@ -164,8 +164,8 @@ fn with_python(connection: &mut Connection, effort: Effort) -> Result<(Measured,
         let ours_grep = timed(&mut times[1], || grep(connection))?;
         let theirs_glob = timed(&mut times[2], || script(connection, GLOB))?;
         let ours_glob = timed(&mut times[3], || {
-            let wish = json!({"path": "/workspace/tree", "pattern": "*.py"});
-            tool(connection, "glob", &wish)
+            let request = json!({"path": "/workspace/tree", "pattern": "*.py"});
+            tool(connection, "glob", &request)
         })?;
         // Finding less is not faster.
         for (grep, glob) in [(&theirs_grep, &theirs_glob), (&ours_grep, &ours_glob)] {
@@ -225,15 +225,15 @@ fn grep(connection: &mut Connection) -> Result<Value> {
     tool(connection, "grep", &request)
 }
 
-fn tool(connection: &mut Connection, name: &str, wish: &Value) -> Result<Value> {
+fn tool(connection: &mut Connection, name: &str, request: &Value) -> Result<Value> {
     let target = format!("{SESSION}/files/{name}");
-    let answer = connection.call("POST", &target, &wish.to_string(), 200)?;
+    let answer = connection.call("POST", &target, &request.to_string(), 200)?;
     Ok(serde_json::from_str(&answer)?)
 }
 
 fn script(connection: &mut Connection, body: &str) -> Result<Value> {
-    let said = python(connection, &format!("{COMMON}{body}"))?;
-    serde_json::from_str(&said).with_context(|| format!("the script said `{said}`"))
+    let printed = python(connection, &format!("{COMMON}{body}"))?;
+    serde_json::from_str(&printed).with_context(|| format!("the script said `{printed}`"))
 }
 
 fn python(connection: &mut Connection, script: &str) -> Result<String> {

@@ -104,7 +104,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn look() -> Self {
+    pub(super) fn read_current() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
             text.lines()
@@ -136,7 +136,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn record_load_after(&mut self) {
         self.load_after = load();
     }
 }
@@ -372,7 +372,7 @@ mod tests {
             }]
         };
         let report = Report {
-            machine: Machine::look(),
+            machine: Machine::read_current(),
             duration_sec: 61,
             rows: rows("first", 2.0),
             backends: rows("backends", 1.9),

@@ -51,7 +51,7 @@ fn creates(binary: &Path, effort: Effort, phases: &mut Phases) -> Result<Measure
     for number in 0..effort.of(150) {
         std::thread::sleep(APART);
         theirs.time(baseline::bwrap_true)?;
-        until(&mut connection, "warm_boxes", |ready| ready > 0)?;
+        wait_until(&mut connection, "warm_boxes", |ready| ready > 0)?;
         std::thread::sleep(APART);
         ours.time(|| cycle(&mut connection, &format!("bench-warm-{number}"), phases))?;
     }
@@ -87,7 +87,7 @@ fn frozen(binary: &Path, note: &mut String) -> Result<Measured> {
         }
     }
     let awake = Snapshot::take(&daemon)?;
-    until(&mut connection, "frozen_sessions", |count| {
+    wait_until(&mut connection, "frozen_sessions", |count| {
         count == u64::from(FROZEN)
     })?;
     // Memory is given back behind the freeze.
@@ -107,7 +107,7 @@ fn frozen(binary: &Path, note: &mut String) -> Result<Measured> {
     Ok(Measured::kibibytes(per_box(&asleep), per_box(&awake)))
 }
 
-fn until(connection: &mut Connection, field: &str, holds: impl Fn(u64) -> bool) -> Result<()> {
+fn wait_until(connection: &mut Connection, field: &str, holds: impl Fn(u64) -> bool) -> Result<()> {
     let began = Instant::now();
     while began.elapsed() < WITHIN {
         let status = connection.call("GET", "/v1/status", "", 200)?;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::daemon::{Daemon, ends_with_parent};
-use super::place::Place;
+use super::run_directory::RunDirectory;
 use super::{IMAGE_SMALL, Variables};
 use crate::run::output;
 
@@ -30,8 +30,8 @@ pub(crate) struct Dockerd {
 impl Dockerd {
     /// Starts it, but does not wait. To be called from a thread that lives on: the daemon ends with
     /// the thread that started it.
-    pub(crate) fn spawn(place: &Place) -> Result<Self> {
-        let directory = place.directory("docker")?;
+    pub(crate) fn spawn(run_directory: &RunDirectory) -> Result<Self> {
+        let directory = run_directory.directory("docker")?;
         write_script(&directory.join("runsc"), RUNSC)?;
         // Boxes have no network, so a bridge would be unused, and the machine's rules stay as
         // they are.
@@ -42,7 +42,7 @@ impl Dockerd {
             "ip-forward": false,
             "ip-masq": false,
             "userland-proxy": false,
-            "cgroup-parent": format!("/{}", place.cgroup()),
+            "cgroup-parent": format!("/{}", run_directory.cgroup()),
             "shutdown-timeout": 3,
             "runtimes": { "runsc": { "path": directory.join("runsc") } },
         });
@@ -74,7 +74,7 @@ impl Dockerd {
 
     pub(crate) fn wait_until_ready(&mut self) -> Result<()> {
         let command = || {
-            let mut command = self_command(&self.directory);
+            let mut command = docker_command(&self.directory);
             command.arg("version");
             command
         };
@@ -90,7 +90,7 @@ impl Dockerd {
     /// Why a container cannot be run by gVisor here, if it cannot.
     pub(super) fn probe_runsc(&self) -> Option<String> {
         let mut command = Command::new("timeout");
-        self.point_here(&mut command);
+        self.configure_client(&mut command);
         command
             .args(["60", "docker", "run", "--rm", "--network", "none"])
             .args(["--runtime", "runsc", IMAGE_SMALL, "/bin/true"]);
@@ -120,26 +120,26 @@ impl Dockerd {
     }
 
     /// Points whatever runs `docker` at this daemon.
-    pub(crate) fn point_here(&self, command: &mut Command) {
-        point(&self.directory, command);
+    pub(crate) fn configure_client(&self, command: &mut Command) {
+        set_variables(&self.directory, command);
     }
 
     fn command(&self) -> Command {
-        self_command(&self.directory)
+        docker_command(&self.directory)
     }
 }
 
 impl Drop for Dockerd {
     fn drop(&mut self) {
         // Asked to end, the daemon waits long for containers that do not. What is still there after
-        // this goes with the place.
+        // this goes with the run directory.
         let Ok(listed) = output(self.command().args(["ps", "--all", "--quiet"])) else {
             return;
         };
         let containers: Vec<_> = listed.split_whitespace().collect();
         if !containers.is_empty() {
             let mut command = Command::new("timeout");
-            self.point_here(&mut command);
+            self.configure_client(&mut command);
             let _ = output(
                 command
                     .args(["20", "docker", "rm", "--force"])
@@ -149,13 +149,13 @@ impl Drop for Dockerd {
     }
 }
 
-fn self_command(directory: &Path) -> Command {
+fn docker_command(directory: &Path) -> Command {
     let mut command = Command::new("docker");
-    point(directory, &mut command);
+    set_variables(directory, &mut command);
     command
 }
 
-fn point(directory: &Path, command: &mut Command) {
+fn set_variables(directory: &Path, command: &mut Command) {
     command
         .env("PATH", PROGRAMS)
         .env("DOCKER_HOST", host(directory))

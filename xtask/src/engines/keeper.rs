@@ -14,9 +14,9 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use super::dockerd::Dockerd;
-use super::place::Place;
 use super::podman::Podman;
 use super::registry::Registry;
+use super::run_directory::RunDirectory;
 use super::{Engine, IMAGE, IMAGE_SMALL, Started, Variables, images, nsjail};
 
 /// Running engines. Dropping this stops them.
@@ -77,7 +77,7 @@ pub(super) fn keep(engines: &[Engine]) -> Result<()> {
     let mut started = running.fill()?;
     if let [engine] = engines {
         for variables in [&mut started.variables, &mut started.user_variables] {
-            variables.insert("BOXWOOD_TEST_ENGINE".into(), engine.word().into());
+            variables.insert("BOXWOOD_TEST_ENGINE".into(), engine.name().into());
         }
     }
     let mut stdout = std::io::stdout();
@@ -97,35 +97,35 @@ struct Running {
     registry: Option<Registry>,
     nsjail: Option<PathBuf>,
     wants_gvisor: bool,
-    place: Place,
+    run_directory: RunDirectory,
 }
 
 impl Running {
     fn spawn(engines: &[Engine]) -> Result<Self> {
-        let wants = |engine| engines.contains(&engine);
+        let includes = |engine| engines.contains(&engine);
         let mut running = Self {
             podman: None,
             rootless: None,
             docker: None,
             registry: None,
             nsjail: None,
-            wants_gvisor: wants(Engine::Gvisor),
-            place: Place::create()?,
+            wants_gvisor: includes(Engine::Gvisor),
+            run_directory: RunDirectory::create()?,
         };
-        let place = &running.place;
-        if wants(Engine::Docker) || wants(Engine::Gvisor) {
-            running.docker = Some(Dockerd::spawn(place)?);
+        let run_directory = &running.run_directory;
+        if includes(Engine::Docker) || includes(Engine::Gvisor) {
+            running.docker = Some(Dockerd::spawn(run_directory)?);
         }
-        if wants(Engine::Podman) {
-            running.podman = Some(Podman::for_root(place)?);
+        if includes(Engine::Podman) {
+            running.podman = Some(Podman::for_root(run_directory)?);
         }
-        if wants(Engine::PodmanRootless) {
-            running.rootless = Some(Podman::for_user(place)?);
+        if includes(Engine::PodmanRootless) {
+            running.rootless = Some(Podman::for_user(run_directory)?);
         }
         if engines.iter().any(|engine| *engine != Engine::Nsjail) {
-            running.registry = Some(Registry::spawn(place)?);
+            running.registry = Some(Registry::spawn(run_directory)?);
         }
-        if wants(Engine::Nsjail) {
+        if includes(Engine::Nsjail) {
             running.nsjail = Some(nsjail::install()?);
         }
         Ok(running)
@@ -133,8 +133,8 @@ impl Running {
 
     /// Imports the images into all engines, concurrently.
     fn fill(&mut self) -> Result<Started> {
-        let debian = self.place.path().join("rootfs.tar");
-        let small = self.place.path().join("busybox.tar");
+        let debian = self.run_directory.path().join("rootfs.tar");
+        let small = self.run_directory.path().join("busybox.tar");
         link_or_copy(&images::debian_tar(), &debian)?;
         link_or_copy(&images::small_tar(), &small)?;
         let mut started = Started::default();

@@ -73,8 +73,8 @@ fn belongs(pid: u32, directory: &str, cgroup: &str) -> bool {
 
 /// Whether a path occurs whole: `/a/b-1` is not in `/a/b-12/c`.
 fn names_path(text: &str, path: &str) -> bool {
-    text.match_indices(path).any(|(at, _)| {
-        !text[at + path.len()..].starts_with(|c: char| c.is_alphanumeric() || "-_.".contains(c))
+    text.match_indices(path).any(|(index, _)| {
+        !text[index + path.len()..].starts_with(|c: char| c.is_alphanumeric() || "-_.".contains(c))
     })
 }
 
@@ -135,17 +135,17 @@ pub(super) fn remove_empty_cgroup(name: &str) {
 
 fn in_every_hierarchy(name: &str) -> io::Result<Vec<PathBuf>> {
     let top = Path::new(CGROUPS);
-    let mut places = vec![top.to_owned()];
+    let mut hierarchies = vec![top.to_owned()];
     for entry in fs::read_dir(top)? {
         let entry = entry?;
         // Some hierarchies are links to others.
         if entry.file_type()?.is_dir() {
-            places.push(entry.path());
+            hierarchies.push(entry.path());
         }
     }
-    Ok(places
+    Ok(hierarchies
         .into_iter()
-        .map(|place| place.join(name))
+        .map(|hierarchy| hierarchy.join(name))
         .filter(|group| group.is_dir())
         .collect())
 }
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_process_that_names_the_directory_is_killed_and_no_other() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut ours = Command::new("sleep")
+        let mut named = Command::new("sleep")
             .arg0(directory.path().join("sleep"))
             .arg("600")
             .spawn()
@@ -203,7 +203,7 @@ mod tests {
             .spawn()
             .expect("sleep starts");
         kill_processes(directory.path(), "no-such-group").expect("it is killed");
-        assert!(ours.wait().is_ok_and(|status| !status.success()));
+        assert!(named.wait().is_ok_and(|status| !status.success()));
         assert!(other.try_wait().is_ok_and(|status| status.is_none()));
         other.kill().expect("sleep can be killed");
         other.wait().expect("sleep can be waited for");

@@ -24,9 +24,9 @@ mod keeper;
 mod leftovers;
 mod nsjail;
 mod packages;
-mod place;
 mod podman;
 mod registry;
+mod run_directory;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -44,7 +44,7 @@ pub(crate) use images::busybox_tar;
 pub(crate) use keeper::Engines;
 pub(crate) use nsjail::install as install_nsjail;
 pub(crate) use packages::install as install_packages;
-pub(crate) use place::Place;
+pub(crate) use run_directory::RunDirectory;
 
 pub(crate) const IMAGE: &str = "boxwood-test:debian";
 pub(crate) const IMAGE_SMALL: &str = "boxwood-test:busybox";
@@ -88,7 +88,7 @@ pub(crate) enum Engine {
 
 impl Engine {
     /// As `BOXWOOD_TEST_ENGINE` says it. A suite need not know by which user it is run.
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Docker => "docker",
             Self::Gvisor => "gvisor",
@@ -117,14 +117,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-fn up(only: &[Engine], words: &[OsString]) -> Result<()> {
-    let wanted = if only.is_empty() {
+fn up(only: &[Engine], argv: &[OsString]) -> Result<()> {
+    let requested = if only.is_empty() {
         Engine::value_variants()
     } else {
         only
     };
-    prepare(wanted)?;
-    let engines = Engines::start(wanted)?;
+    prepare(requested)?;
+    let engines = Engines::start(requested)?;
     if let Some(why) = &engines.started().no_gvisor {
         ensure!(
             !only.contains(&Engine::Gvisor),
@@ -132,8 +132,8 @@ fn up(only: &[Engine], words: &[OsString]) -> Result<()> {
         );
         println!("without gVisor: {why}");
     }
-    let (program, arguments) = words.split_first().context("there is no command")?;
-    let mut command = if wanted == [Engine::PodmanRootless] {
+    let (program, arguments) = argv.split_first().context("there is no command")?;
+    let mut command = if requested == [Engine::PodmanRootless] {
         let mut command = User::ensure()?.command(program.as_ref());
         command.envs(&engines.started().user_variables);
         command

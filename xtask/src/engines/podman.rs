@@ -9,13 +9,13 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Variables;
 use super::dockerd::{PROGRAMS, write_script};
-use super::place::Place;
+use super::run_directory::RunDirectory;
 use crate::run::output;
 use crate::test::rootless::User;
 
 /// Podman's defaults raise limits that root of a small virtual machine may not raise.
-const MOST_OPEN_FILES: u64 = 20_000;
-const MOST_PROCESSES: u64 = 4_096;
+const MAX_OPEN_FILES: u64 = 20_000;
+const MAX_PROCESSES: u64 = 4_096;
 
 pub(super) struct Podman {
     directory: PathBuf,
@@ -23,19 +23,19 @@ pub(super) struct Podman {
 }
 
 impl Podman {
-    pub(super) fn for_root(place: &Place) -> Result<Self> {
+    pub(super) fn for_root(run_directory: &RunDirectory) -> Result<Self> {
         let podman = Self {
-            directory: place.directory("podman")?,
+            directory: run_directory.directory("podman")?,
             user: None,
         };
         podman.configure()?;
         Ok(podman)
     }
 
-    pub(super) fn for_user(place: &Place) -> Result<Self> {
+    pub(super) fn for_user(run_directory: &RunDirectory) -> Result<Self> {
         let user = User::ensure()?;
         let podman = Self {
-            directory: place.directory("rootless")?,
+            directory: run_directory.directory("rootless")?,
             user: Some(user),
         };
         podman.configure()?;
@@ -60,8 +60,8 @@ impl Podman {
         let configuration = self.configuration();
         fs::create_dir_all(&configuration)?;
         let path = |name: &str| self.directory.join(name).display().to_string();
-        let open_files = at_most(Resource::Nofile, MOST_OPEN_FILES);
-        let processes = at_most(Resource::Nproc, MOST_PROCESSES);
+        let open_files = at_most(Resource::Nofile, MAX_OPEN_FILES);
+        let processes = at_most(Resource::Nproc, MAX_PROCESSES);
         // Without this, `runc` of root shares its state with the whole machine.
         let runtime = self.directory.join("runc");
         write_script(
@@ -121,18 +121,18 @@ impl Podman {
         // By our descriptor: the archive may lie where an ordinary user cannot go.
         let file =
             File::open(tar).with_context(|| format!("`{}` could not be opened", tar.display()))?;
-        let answer = self
+        let output = self
             .command()
             .args(["import", "--quiet", "-", image])
             .stdin(file)
             .stdout(Stdio::null())
             .output()
             .context("`podman` could not be started")?;
-        if !answer.status.success() {
+        if !output.status.success() {
             bail!(
                 "`podman import` of {image} failed: {}\n{}",
-                answer.status,
-                String::from_utf8_lossy(&answer.stderr)
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
             );
         }
         Ok(())
@@ -189,7 +189,7 @@ impl Podman {
 
 impl Drop for Podman {
     fn drop(&mut self) {
-        // What is still there after this goes with the place.
+        // What is still there after this goes with the run directory.
         let _ = output(
             self.command()
                 .args(["rm", "--all", "--force", "--time", "0"]),
@@ -203,16 +203,16 @@ fn script(command: &Command) -> String {
         let value = value?.to_string_lossy().into_owned();
         Some(format!("'{}={value}'", name.to_string_lossy()))
     });
-    let words = std::iter::once(command.get_program())
+    let argv = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(|word| word.to_string_lossy().into_owned());
-    let line: Vec<_> = variables.chain(words).collect();
+    let line: Vec<_> = variables.chain(argv).collect();
     format!("#!/bin/sh\nexec env -i {}\n", line.join(" "))
 }
 
 /// What may be set without the right to raise limits.
-fn at_most(resource: Resource, wanted: u64) -> u64 {
+fn at_most(resource: Resource, requested: u64) -> u64 {
     getrlimit(resource)
         .maximum
-        .map_or(wanted, |hard| hard.min(wanted))
+        .map_or(requested, |hard| hard.min(requested))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::daemon::{Daemon, ends_with_parent};
-use super::place::Place;
+use super::run_directory::RunDirectory;
 
 /// The kernel chooses the port, which is then read from the log.
 const CONFIGURATION: &str = "version: 0.1
@@ -25,8 +25,8 @@ pub(super) struct Registry {
 impl Registry {
     /// Starts it, but does not wait. The daemon ends with the thread that started it, so call this from a thread that
     /// lives long enough.
-    pub(super) fn spawn(place: &Place) -> Result<Self> {
-        let directory = place.directory("registry")?;
+    pub(super) fn spawn(run_directory: &RunDirectory) -> Result<Self> {
+        let directory = run_directory.directory("registry")?;
         let configuration = directory.join("config.yml");
         fs::write(
             &configuration,

@@ -57,12 +57,12 @@ struct Tools {
 impl Tools {
     /// Both registries at the same time: most of it is waiting for them.
     fn install() -> Result<Self> {
-        let place = target_dir().join("mcp");
+        let directory = target_dir().join("mcp");
         let node = thread::spawn({
-            let place = place.join("node");
-            move || node_modules::ensure(&place, &tests().join("node"))
+            let directory = directory.join("node");
+            move || node_modules::ensure(&directory, &tests().join("node"))
         });
-        let python = venv::ensure(&place.join("venv"), &tests().join("requirements.txt"));
+        let python = venv::ensure(&directory.join("venv"), &tests().join("requirements.txt"));
         let node_programs = node
             .join()
             .map_err(|_| anyhow!("the installation of Node packages panicked"))??;
@@ -86,12 +86,12 @@ fn examples() -> Result<PathBuf> {
         build.args(["--example", name]);
     }
     check(&mut build)?;
-    let place = target_dir().join("debug/examples");
+    let directory = target_dir().join("debug/examples");
     for name in EXAMPLES {
-        let path = place.join(name);
+        let path = directory.join(name);
         ensure!(path.is_file(), "the build left no `{}`", path.display());
     }
-    Ok(place)
+    Ok(directory)
 }
 
 /// The directory of `mcp-proxy`, which the gateway is measured beside.

@@ -31,19 +31,19 @@ pub(super) fn build_in_background() {
 
 /// It is no longer needed.
 pub(super) fn end_build() {
-    if let Some(mut build) = taken() {
+    if let Some(mut build) = take_build() {
         let _ = build.kill();
         let _ = build.wait();
     }
 }
 
-fn taken() -> Option<Child> {
+fn take_build() -> Option<Child> {
     BUILD.lock().ok().and_then(|mut slot| slot.take())
 }
 
 pub(super) fn check_first_command() -> Result<()> {
     // Whatever becomes of it: the command builds what is missing, and says what is wrong.
-    if let Some(mut build) = taken() {
+    if let Some(mut build) = take_build() {
         let _ = build.wait();
     }
     let readme = fs::read_to_string(workspace_root().join("README.md"))?;
@@ -63,15 +63,18 @@ pub(super) fn check_first_command() -> Result<()> {
             .strip_prefix(CARGO_RUN)
             .with_context(|| format!("README.md's first command does not begin `{CARGO_RUN}`"))?;
         let user = User::ensure()?;
-        let place = user.directory("readme")?;
-        fs::copy(target_dir().join("release/boxwood"), place.join("boxwood"))?;
+        let directory = user.directory("readme")?;
+        fs::copy(
+            target_dir().join("release/boxwood"),
+            directory.join("boxwood"),
+        )?;
         println!("$ ./boxwood {words}   (as {})", super::rootless::USER);
         let printed = output(
             user.command("/bin/sh".as_ref())
                 .args(["-c", &format!("./boxwood {words}")])
-                .current_dir(&place),
+                .current_dir(&directory),
         );
-        fs::remove_dir_all(&place)?;
+        fs::remove_dir_all(&directory)?;
         ensure_same(&printed?, &example.prints)?;
     }
     Ok(())

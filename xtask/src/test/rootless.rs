@@ -25,59 +25,59 @@ const FIRST_SUBORDINATE_ID: u32 = 458_752;
 /// `programs` are taken along; an archive knows no single tests. Of what is in them `tests` are run.
 pub(super) fn run(programs: &str, tests: &str, variables: &Variables) -> Result<()> {
     let user = User::ensure()?;
-    let place = user.directory("suites")?;
-    let result = run_in(&place, &user, programs, tests, variables);
-    fs::remove_dir_all(&place)
-        .with_context(|| format!("`{}` could not be removed", place.display()))?;
+    let directory = user.directory("suites")?;
+    let result = run_in(&directory, &user, programs, tests, variables);
+    fs::remove_dir_all(&directory)
+        .with_context(|| format!("`{}` could not be removed", directory.display()))?;
     result
 }
 
 fn run_in(
-    place: &Path,
+    directory: &Path,
     user: &User,
     programs: &str,
     tests: &str,
     variables: &Variables,
 ) -> Result<()> {
-    let archive = place.join("tests.tar.zst");
+    let archive = directory.join("tests.tar.zst");
     check(
         suites::nextest("archive")
             .args(["--zstd-level", "1", "-E", programs, "--archive-file"])
             .arg(&archive),
     )?;
-    let nextest = place.join("cargo-nextest");
+    let nextest = directory.join("cargo-nextest");
     fs::copy(
         find("cargo-nextest").context("`cargo-nextest` is not installed")?,
         &nextest,
     )?;
     // The archive knows the workspace by its metadata; only the rules of the run are read from it.
-    let workspace = place.join("workspace");
+    let workspace = directory.join("workspace");
     copy_workspace_outline(&workspace)?;
-    user.own(place)?;
+    user.own(directory)?;
 
     let mut run = user.command(&nextest);
     run.args(["nextest", "run", "--profile", "rootless"])
         .arg("--archive-file")
         .arg(&archive)
         .arg("--extract-to")
-        .arg(place)
+        .arg(directory)
         .args(["--extract-overwrite", "-E", tests])
         .arg("--workspace-remap")
         .arg(&workspace)
-        .env(suites::MATRIX, place.join("matrix"))
+        .env(suites::MATRIX, directory.join("matrix"))
         .envs(variables)
         .current_dir(&workspace);
     let result = check(form::pass_on(&mut run));
-    let seen = bring_home(&place.join("matrix"));
-    result.and(seen)
+    let copied = copy_matrix(&directory.join("matrix"));
+    result.and(copied)
 }
 
-/// What the suites saw goes where all of it is collected.
-fn bring_home(from: &Path) -> Result<()> {
+/// Copies the results of the suites to those of the other tiers.
+fn copy_matrix(from: &Path) -> Result<()> {
     if !from.is_dir() {
         return Ok(());
     }
-    let to = backends::place();
+    let to = backends::matrix_dir();
     fs::create_dir_all(&to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -92,13 +92,13 @@ fn bring_home(from: &Path) -> Result<()> {
 /// The manifests, test data and nextest's configuration: what a test may look for at run time.
 fn copy_workspace_outline(to: &Path) -> Result<()> {
     let root = workspace_root();
-    for wanted in ["Cargo.toml", "Cargo.lock", ".config", "crates"] {
+    for name in ["Cargo.toml", "Cargo.lock", ".config", "crates"] {
         fs::create_dir_all(to)?;
         check(
             Command::new("cp")
                 .arg("-r")
-                .arg(root.join(wanted))
-                .arg(to.join(wanted)),
+                .arg(root.join(name))
+                .arg(to.join(name)),
         )?;
     }
     Ok(())

@@ -91,7 +91,7 @@ pub(super) fn run_with(filter: &str, variables: &Variables) -> Result<()> {
         run.args(["-E", filter]);
     }
     run.args(["--profile", profile()])
-        .env(MATRIX, backends::place())
+        .env(MATRIX, backends::matrix_dir())
         .envs(variables);
     check(form::pass_on(&mut run))
 }

@@ -140,7 +140,7 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(Severity, usize, S
         return;
     }
 
-    let may_be_unsafe = UNSAFE_CRATES.iter().any(|place| path.starts_with(place));
+    let may_be_unsafe = UNSAFE_CRATES.iter().any(|prefix| path.starts_with(prefix));
     // `forbid` cannot be overridden in a module, so the compiler checks the rest of the crate.
     if !may_be_unsafe && is_crate_root(path) && !text.contains("#![forbid(unsafe_code)]") {
         report(
@@ -166,7 +166,7 @@ fn check_rust(path: &str, text: &str, report: &mut impl FnMut(Severity, usize, S
         ),
     ];
     for (allowed, calls, why) in restricted {
-        if allowed.iter().any(|place| path.starts_with(place)) {
+        if allowed.iter().any(|prefix| path.starts_with(prefix)) {
             continue;
         }
         for (index, line) in text.lines().enumerate() {

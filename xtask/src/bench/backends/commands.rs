@@ -66,7 +66,7 @@ impl Commands {
 
     /// Gives one of our daemons what it needs to find the engines.
     pub(super) fn configure(&self, command: &mut Command) -> Result<()> {
-        self.point(command)?;
+        self.set_variables(command)?;
         for engine in ["DOCKER", "PODMAN"] {
             command
                 .env(format!("BOXWOOD_{engine}__IMAGE"), IMAGE)
@@ -80,11 +80,11 @@ impl Commands {
     fn engine(&self, name: &str) -> Result<Command> {
         // The one of the Debian package, which is of the same version as its daemon.
         let mut command = Command::new(Path::new("/usr/bin").join(name));
-        self.point(&mut command)?;
+        self.set_variables(&mut command)?;
         Ok(command)
     }
 
-    fn point(&self, command: &mut Command) -> Result<()> {
+    fn set_variables(&self, command: &mut Command) -> Result<()> {
         // Those for tests say nothing to an engine, and our daemon takes them for mistakes.
         let engines_own = self
             .variables

@@ -76,7 +76,7 @@ impl Bundle {
                 .args(run.get_args()),
         )?;
         numbered(move |container| {
-            let status = shell.ask(container)?;
+            let status = shell.request(container)?;
             ensure!(status == "0", "`{runtime} run` ended with {status}");
             Ok(())
         })

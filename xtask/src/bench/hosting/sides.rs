@@ -90,7 +90,7 @@ pub(super) struct Direct {
 impl Direct {
     pub(super) fn start(script: &Path) -> Result<Self> {
         let mut pipe = Pipe::start(Command::new(PYTHON).arg(script).stderr(Stdio::null()))?;
-        let answer = pipe.ask(INITIALIZE)?;
+        let answer = pipe.request(INITIALIZE)?;
         ensure!(
             answer.contains("serverInfo"),
             "`initialize` was answered with {answer}"
@@ -102,7 +102,7 @@ impl Direct {
     pub(super) fn echo(&mut self) -> Result<()> {
         let (message, word) = call(self.next_id);
         self.next_id += 1;
-        let answer = self.pipe.ask(&message)?;
+        let answer = self.pipe.request(&message)?;
         ensure!(
             answer.contains(&word),
             "an answer without `{word}`: {answer}"
@@ -121,9 +121,9 @@ pub(super) fn supergateway(script: &Path) -> Result<Server> {
     let mut command = Command::new(programs.join("supergateway"));
     // The pinned Node before any other.
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::iter::once(programs).chain(std::env::split_paths(&path));
+    let directories = std::iter::once(programs).chain(std::env::split_paths(&path));
     command
-        .env("PATH", std::env::join_paths(places)?)
+        .env("PATH", std::env::join_paths(directories)?)
         .args(["--stdio", &format!("{PYTHON} {}", script.display())])
         .args(["--outputTransport", "streamableHttp", "--stateful"])
         .args(["--logLevel", "none"])

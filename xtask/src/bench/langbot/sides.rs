@@ -188,22 +188,22 @@ fn choose(command: &mut Command, side: Side) {
 /// A directory to mount on, removed again if it was not there before.
 struct MountPoint {
     path: &'static str,
-    made: bool,
+    created: bool,
 }
 
 impl MountPoint {
     fn make(path: &'static str) -> Result<Self> {
-        let made = !Path::new(path).exists();
-        if made {
+        let created = !Path::new(path).exists();
+        if created {
             fs::create_dir(path).with_context(|| format!("`{path}` could not be made"))?;
         }
-        Ok(Self { path, made })
+        Ok(Self { path, created })
     }
 }
 
 impl Drop for MountPoint {
     fn drop(&mut self) {
-        if self.made {
+        if self.created {
             // Another process may have created it meanwhile; then it is kept.
             let _ = fs::remove_dir(self.path);
         }

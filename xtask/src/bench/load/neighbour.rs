@@ -135,10 +135,10 @@ impl Running {
     fn connections(address: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let opened = Arc::new(AtomicU64::new(0));
-        let (until, count) = (Arc::clone(&stop), Arc::clone(&opened));
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&opened));
         let thread = std::thread::spawn(move || {
             let mut open = VecDeque::new();
-            while !until.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 // The daemon may refuse connections during a flood.
                 if let Ok(mut stream) = TcpStream::connect(address) {
                     let _ = stream.write_all(b"GET /v1/health HTTP/1.1\r\n");

@@ -1,4 +1,4 @@
-//! Where one run of engines lives.
+//! The directory of one run of engines.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -14,27 +14,27 @@ const PREFIX: &str = "boxwood-engines-";
 /// The libpod groups are made by every Podman of root, so they are removed only when empty.
 const PODMAN_GROUPS: [&str; 2] = ["libpod_parent/conmon", "libpod_parent"];
 
-pub(crate) struct Place {
+pub(crate) struct RunDirectory {
     path: PathBuf,
     name: String,
     /// Held until this process ends. A directory without the lock is a leftover.
     _lock: File,
 }
 
-impl Place {
+impl RunDirectory {
     pub(crate) fn create() -> Result<Self> {
         remove_abandoned()?;
         let name = format!("{PREFIX}{}", std::process::id());
         let path = Path::new(PARENT).join(&name);
         // Under another name until it is locked, so that it is not taken for a leftover.
-        let making = Path::new(PARENT).join(format!(".{name}"));
-        fs::create_dir(&making)
-            .with_context(|| format!("`{}` could not be created", making.display()))?;
+        let unlocked = Path::new(PARENT).join(format!(".{name}"));
+        fs::create_dir(&unlocked)
+            .with_context(|| format!("`{}` could not be created", unlocked.display()))?;
         // The user of the rootless engine goes through it.
-        fs::set_permissions(&making, fs::Permissions::from_mode(0o755))?;
-        let lock = File::create(making.join("lock"))?;
+        fs::set_permissions(&unlocked, fs::Permissions::from_mode(0o755))?;
+        let lock = File::create(unlocked.join("lock"))?;
         lock.lock()?;
-        fs::rename(&making, &path)
+        fs::rename(&unlocked, &path)
             .with_context(|| format!("`{}` could not be created", path.display()))?;
         Ok(Self {
             path,
@@ -60,7 +60,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RunDirectory {
     fn drop(&mut self) {
         if let Err(error) = clear(&self.path, &self.name) {
             eprintln!("warning: an engine left something behind: {error:#}");
@@ -107,12 +107,12 @@ fn others() -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(PARENT)? {
         let entry = entry?;
-        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        let is_engine_directory = entry.file_name().to_string_lossy().starts_with(PREFIX);
         // All users may create directories there; root removes only its own.
-        if ours
-            && let Ok(about) = fs::symlink_metadata(entry.path())
-            && about.is_dir()
-            && about.uid() == 0
+        if is_engine_directory
+            && let Ok(metadata) = fs::symlink_metadata(entry.path())
+            && metadata.is_dir()
+            && metadata.uid() == 0
         {
             found.push(entry.path());
         }
