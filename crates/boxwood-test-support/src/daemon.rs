@@ -51,9 +51,9 @@ impl Daemon {
                 .enable_all()
                 .build()
                 .expect("a runtime");
-            let on_ready = |told: &boxwood_server::Ready| {
+            let on_ready = |info: &boxwood_server::Ready| {
                 // The test may have given up waiting.
-                let _ = ready.send(told.address.expect("a TCP socket"));
+                let _ = ready.send(info.address.expect("a TCP socket"));
             };
             runtime
                 .block_on(serve_until(

@@ -1,11 +1,11 @@
 //! Support for tests of several crates: a backend without privileges, admitted requests, a daemon harness.
 #![forbid(unsafe_code)]
 
-mod asked;
+mod admission;
 mod fake;
 mod small_disk;
 
-pub use asked::{AskedError, admission, admission_for, admission_under};
+pub use admission::{AdmissionError, admission, admission_for, admission_under};
 pub use fake::{FakeBackend, FakeBox, FakeHost, FakeImages, Fault, Point};
 pub use small_disk::SmallDisk;
 

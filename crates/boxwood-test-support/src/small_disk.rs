@@ -18,17 +18,17 @@ impl SmallDisk {
     /// Runs `work` with a new small file system. `test` is the full name of the test that calls this.
     pub fn run<F: Future<Output = ()>>(test: &str, work: impl FnOnce(Self) -> F) {
         if !rustix::process::geteuid().is_root() {
-            let again = std::process::Command::new("unshare")
+            let output = std::process::Command::new("unshare")
                 .args(["--user", "--map-root-user", "--mount", "--"])
                 .arg(std::env::current_exe().expect("this program"))
                 .args(["--exact", test, "--nocapture"])
                 .output()
                 .expect("`unshare` of util-linux is installed");
-            let stdout = String::from_utf8_lossy(&again.stdout);
-            let stderr = String::from_utf8_lossy(&again.stderr);
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            let stderr = String::from_utf8_lossy(&output.stderr);
             // With a wrong name no test runs, which is a success too.
             assert!(
-                again.status.success() && stdout.contains("1 passed"),
+                output.status.success() && stdout.contains("1 passed"),
                 "it failed as root of a user namespace:\n{stdout}{stderr}"
             );
             return;

@@ -35,12 +35,12 @@ fn request() -> SpawnRequest {
 }
 
 async fn pid_of(process: &mut Process) -> u32 {
-    let mut said = String::new();
-    while !said.ends_with('\n') {
+    let mut text = String::new();
+    while !text.ends_with('\n') {
         let byte = process.stdout.read_u8().await.expect("a pid");
-        said.push(byte.into());
+        text.push(byte.into());
     }
-    said.trim().parse().expect("a number")
+    text.trim().parse().expect("a number")
 }
 
 fn is_stopped(pid: u32) -> bool {

@@ -138,8 +138,8 @@ async fn a_detached_box_continues() {
 #[tokio::test]
 async fn a_box_without_a_record_is_never_adopted_and_goes() {
     let host = FakeHost::new();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let writes = Arc::clone(&told);
+    let recorded = Arc::new(Mutex::new(Vec::new()));
+    let writes = Arc::clone(&recorded);
     let witness = StartRecorder::new(move |handle| {
         writes.lock().expect("not poisoned").push(handle);
         Box::pin(async { Ok(()) })
@@ -154,7 +154,7 @@ async fn a_box_without_a_record_is_never_adopted_and_goes() {
     }
     let backend = host.backend();
     let left = backend.left_running().await;
-    assert_eq!(left, *told.lock().expect("not poisoned"));
+    assert_eq!(left, *recorded.lock().expect("not poisoned"));
     let refused = backend.adopt(&left[0]).await;
     assert!(matches!(refused, Err(AdoptError::Unfinished)));
     backend.finish_adoption().await;

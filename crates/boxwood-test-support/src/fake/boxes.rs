@@ -20,10 +20,10 @@ use super::{lock, tree};
 
 /// Where a path inside the box is on the host.
 #[derive(Clone, Debug)]
-struct Place {
+struct PathMapping {
     /// Absolute, inside the box, without a slash at its end.
-    inside: String,
-    outside: PathBuf,
+    box_path: String,
+    host_path: PathBuf,
 }
 
 pub struct FakeBox {
@@ -33,7 +33,7 @@ pub struct FakeBox {
     root: Mutex<Option<TempDir>>,
     root_path: PathBuf,
     /// Longest first, and among equals the latest.
-    places: Mutex<Vec<Place>>,
+    mappings: Mutex<Vec<PathMapping>>,
     numbers: AtomicU64,
     programs: Mutex<BTreeMap<u64, Arc<Program>>>,
     /// Set when the first real program starts. Scripts run in this process; only real programs are searched in `/proc`.
@@ -60,15 +60,15 @@ impl FakeBox {
         }
         fs::create_dir_all(root.path().join(spec.mount_path().trim_start_matches('/')))?;
         let mounts = spec.workspace().into_iter().chain(spec.extra_mounts());
-        let mut places: Vec<_> = mounts.map(place_of).collect();
-        places.sort_by_key(|place| std::cmp::Reverse(place.inside.len()));
+        let mut mappings: Vec<_> = mounts.map(mapping_of).collect();
+        mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.box_path.len()));
         Ok(Self {
             id: Self::id_of(number),
             session: spec.session().clone(),
             backend,
             root_path: root.path().to_owned(),
             root: Mutex::new(Some(root)),
-            places: Mutex::new(places),
+            mappings: Mutex::new(mappings),
             numbers: AtomicU64::new(1),
             programs: Mutex::default(),
             has_children: AtomicBool::new(false),
@@ -170,7 +170,7 @@ impl FakeBox {
     }
 
     /// Sets the desired state of its programs. `settle` applies it.
-    pub(super) fn want(&self, frozen: bool) {
+    pub(super) fn set_frozen(&self, frozen: bool) {
         self.frozen.store(frozen, Ordering::Release);
     }
 
@@ -196,11 +196,11 @@ impl FakeBox {
         *lock(&self.record) = Some(record.to_owned());
     }
 
-    pub(super) fn taken_by(&self, life: &Arc<Life>) {
+    pub(super) fn set_owner(&self, life: &Arc<Life>) {
         *lock(&self.owner) = Arc::downgrade(life);
     }
 
-    pub(super) fn disowned(&self) {
+    pub(super) fn clear_owner(&self) {
         *lock(&self.owner) = Weak::new();
     }
 
@@ -216,7 +216,7 @@ impl FakeBox {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn has_child(&self) {
+    pub(super) fn record_child(&self) {
         self.has_children.store(true, Ordering::Release);
     }
 
@@ -231,11 +231,11 @@ impl FakeBox {
     /// Drops what is kept for adoption: the daemon does not need the program any more.
     pub(super) fn release(&self, program: &Program) {
         program.release_kept();
-        self.drop_if_over(program);
+        self.drop_if_ended(program);
     }
 
     /// Removes a program that has ended, unless it is kept.
-    pub(super) fn drop_if_over(&self, program: &Program) {
+    pub(super) fn drop_if_ended(&self, program: &Program) {
         if !program.is_running() && !program.is_kept() {
             lock(&self.programs).remove(&program.number());
         }
@@ -243,21 +243,21 @@ impl FakeBox {
 
     /// The host directory that contains a path, and the rest of the path below it.
     pub(super) fn locate<'a>(&self, path: &'a str) -> (PathBuf, &'a str) {
-        for place in &*lock(&self.places) {
-            if let Some(rest) = path.strip_prefix(&place.inside)
+        for mapping in &*lock(&self.mappings) {
+            if let Some(rest) = path.strip_prefix(&mapping.box_path)
                 && (rest.is_empty() || rest.starts_with('/'))
             {
-                return (place.outside.clone(), rest.trim_start_matches('/'));
+                return (mapping.host_path.clone(), rest.trim_start_matches('/'));
             }
         }
         (self.root_path.clone(), path.trim_start_matches('/'))
     }
 
     pub(super) fn mount(&self, mount: &AdmittedMount) {
-        let mut places = lock(&self.places);
-        places.insert(0, place_of(mount));
+        let mut mappings = lock(&self.mappings);
+        mappings.insert(0, mapping_of(mount));
         // The sort is stable, so the later of two mounts at one path is found.
-        places.sort_by_key(|place| std::cmp::Reverse(place.inside.len()));
+        mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.box_path.len()));
     }
 }
 
@@ -278,9 +278,9 @@ fn handle(backend: &str, name: String) -> BoxHandle {
     }
 }
 
-fn place_of(mount: &AdmittedMount) -> Place {
-    Place {
-        inside: mount.mount_path().trim_end_matches('/').to_owned(),
-        outside: mount.source().real_path.clone(),
+fn mapping_of(mount: &AdmittedMount) -> PathMapping {
+    PathMapping {
+        box_path: mount.mount_path().trim_end_matches('/').to_owned(),
+        host_path: mount.source().real_path.clone(),
     }
 }

@@ -11,10 +11,10 @@ use rustix::process::{Signal, kill_process, kill_process_group};
 
 use super::life::Point;
 use super::link::Token;
-use super::program::{Made, Program, exit};
+use super::program::{Program, ProgramKind, exit};
 use super::tree;
 
-const ENDING: [i32; 4] = [1, 2, 9, 15];
+const FATAL_SIGNALS: [i32; 4] = [1, 2, 9, 15];
 
 pub(super) struct FakeControl {
     token: Arc<Token>,
@@ -29,20 +29,23 @@ impl FakeControl {
         let signal = Signal::from_named_raw(number).ok_or(ControlError::BadSignal(number))?;
         let link = &self.token.link;
         let point = Point::BeforeSignal;
-        let reaching = link.host.faults.reach(point, &link.life, Some(&link.to));
+        let reaching = link
+            .host
+            .faults
+            .reach(point, &link.life, Some(&link.fake_box));
         reaching.await.map_err(ControlError::Io)?;
         let program = &self.token.program;
         if scope == Scope::Process && !program.is_running() {
             return Err(ControlError::Ended);
         }
-        match &program.made {
-            Made::Script(script) => {
-                if ENDING.contains(&number) {
+        match &program.kind {
+            ProgramKind::Script(script) => {
+                if FATAL_SIGNALS.contains(&number) {
                     script.end(ExitStatus::Signal(number));
                 }
                 Ok(())
             }
-            Made::Child { pid, mark } => match scope {
+            ProgramKind::Child { pid, mark } => match scope {
                 Scope::Process => {
                     let terminal = program.terminal.as_ref();
                     let group = terminal.and_then(|terminal| terminal.foreground());
@@ -73,9 +76,9 @@ impl FakeControl {
 
 impl ProcessControl for FakeControl {
     fn wait(&self) -> BoxFuture<'_, Exit> {
-        let mut ending = self.token.program.exit();
+        let mut exit_status = self.token.program.exit();
         Box::pin(self.token.link.life.live(async move {
-            match ending.wait_for(Option::is_some).await {
+            match exit_status.wait_for(Option::is_some).await {
                 Ok(ended) => ended.clone().unwrap_or(exit(ExitStatus::BoxGone)),
                 // The sender is part of the program.
                 Err(_) => exit(ExitStatus::BoxGone),

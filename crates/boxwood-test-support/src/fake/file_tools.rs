@@ -16,36 +16,36 @@ pub(super) fn answer(fake_box: &FakeBox, tool: FileTool) -> Result<FileToolAnswe
             text: "not an absolute path to a file".to_owned(),
         });
     }
-    let (base, rest) = fake_box.locate(&path);
-    let outside = if rest.is_empty() {
+    let (base, relative) = fake_box.locate(&path);
+    let host_path = if relative.is_empty() {
         base
     } else {
-        base.join(rest)
+        base.join(relative)
     };
-    let names = Names {
-        inside: path.trim_end_matches('/').to_owned(),
-        outside: outside.to_string_lossy().into_owned(),
+    let names = PathNames {
+        box_path: path.trim_end_matches('/').to_owned(),
+        host_path: host_path.to_string_lossy().into_owned(),
     };
-    let request_on_host = FileToolRequest::from(to_request(tool, &names.outside));
+    let request_on_host = FileToolRequest::from(to_request(tool, &names.host_path));
     match file_tools::run(request_on_host, &|| true) {
         Ok(answer) => Ok(names.wire(answer, path)),
         Err(FileToolError { fault, text }) => Err(FileError::Refused {
             fault: fault_of(fault),
-            text: text.replace(&names.outside, &path),
+            text: text.replace(&names.host_path, &path),
         }),
     }
 }
 
 /// What a path is called in the box, and on the host.
-struct Names {
-    inside: String,
-    outside: String,
+struct PathNames {
+    box_path: String,
+    host_path: String,
 }
 
-impl Names {
-    fn inside(&self, path: &str) -> String {
-        match path.strip_prefix(&self.outside) {
-            Some(rest) => format!("{}{rest}", self.inside),
+impl PathNames {
+    fn in_box(&self, path: &str) -> String {
+        match path.strip_prefix(&self.host_path) {
+            Some(relative) => format!("{}{relative}", self.box_path),
             None => path.to_owned(),
         }
     }
@@ -55,18 +55,18 @@ impl Names {
             FileToolResponse::Read(text) => FileToolAnswer::Read(text.at(path)),
             FileToolResponse::Write(written) => FileToolAnswer::Write(written.at(path)),
             FileToolResponse::Edit(mut edited) => {
-                edited.diff = edited.diff.replace(&self.outside, &self.inside);
+                edited.diff = edited.diff.replace(&self.host_path, &self.box_path);
                 FileToolAnswer::Edit(edited.at(path))
             }
             FileToolResponse::Glob(mut found) => {
                 for path in &mut found.paths {
-                    *path = self.inside(path);
+                    *path = self.in_box(path);
                 }
                 FileToolAnswer::Glob(found.into())
             }
             FileToolResponse::Grep(mut lines) => {
                 for line in &mut lines.lines {
-                    line.file = self.inside(&line.file);
+                    line.file = self.in_box(&line.file);
                 }
                 FileToolAnswer::Grep(lines.into())
             }
@@ -74,8 +74,8 @@ impl Names {
     }
 }
 
-fn to_request(tool: FileTool, outside: &str) -> file_tools::FileTool {
-    let path = outside.to_owned();
+fn to_request(tool: FileTool, host_path: &str) -> file_tools::FileTool {
+    let path = host_path.to_owned();
     match tool {
         FileTool::Read(mut request) => {
             request.path = path;

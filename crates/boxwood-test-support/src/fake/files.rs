@@ -18,27 +18,27 @@ use rustix::io::Errno;
 use super::boxes::FakeBox;
 use super::file_tools;
 
-pub(super) fn answer(within: &FakeBox, call: FileCall) -> Result<FileAnswer, FileError> {
+pub(super) fn answer(fake_box: &FakeBox, call: FileCall) -> Result<FileAnswer, FileError> {
     match call {
-        FileCall::Open { path, how } => open(within, &path, how),
+        FileCall::Open { path, how } => open(fake_box, &path, how),
         FileCall::Stat { path, follow } => {
             let nofollow = if follow {
                 OFlags::empty()
             } else {
                 OFlags::NOFOLLOW
             };
-            let file = resolve(within, &path, OFlags::PATH | nofollow, Mode::empty())?;
+            let file = resolve(fake_box, &path, OFlags::PATH | nofollow, Mode::empty())?;
             Ok(FileAnswer::Entry(entry_of(&file, &path)?))
         }
-        FileCall::List { path, limit } => list(within, &path, limit),
-        FileCall::Mkdir { path, parents } => mkdir(within, &path, parents),
+        FileCall::List { path, limit } => list(fake_box, &path, limit),
+        FileCall::Mkdir { path, parents } => mkdir(fake_box, &path, parents),
         FileCall::Move {
             from,
             to,
             overwrite,
         } => {
-            let (from_parent, from_name) = parent(within, &from)?;
-            let (to_parent, to_name) = parent(within, &to)?;
+            let (from_parent, from_name) = parent(fake_box, &from)?;
+            let (to_parent, to_name) = parent(fake_box, &to)?;
             let flags = if overwrite {
                 RenameFlags::empty()
             } else {
@@ -49,30 +49,36 @@ pub(super) fn answer(within: &FakeBox, call: FileCall) -> Result<FileAnswer, Fil
             Ok(FileAnswer::Done)
         }
         FileCall::Remove { path, recursive } => {
-            let (directory, name) = parent(within, &path)?;
+            let (directory, name) = parent(fake_box, &path)?;
             remove(&directory, name, recursive).map_err(|error| fault(error, &path))?;
             Ok(FileAnswer::Done)
         }
-        FileCall::Tool(tool) => file_tools::answer(within, tool).map(FileAnswer::Tool),
+        FileCall::Tool(tool) => file_tools::answer(fake_box, tool).map(FileAnswer::Tool),
     }
 }
 
-fn resolve(within: &FakeBox, path: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, FileError> {
+fn resolve(
+    fake_box: &FakeBox,
+    path: &str,
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd, FileError> {
     if !path.starts_with('/') || path.contains('\0') {
         return Err(bad_path(path));
     }
-    let (base, rest) = within.locate(path);
+    let (base, rest) = fake_box.locate(path);
     let rest = if rest.is_empty() { "." } else { rest };
     let base = File::open(base).map_err(|source| FileError::Step {
         step: "opening the box's root".to_owned(),
         source,
     })?;
-    let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    openat2(&base, rest, flags | OFlags::CLOEXEC, mode, how).map_err(|error| fault(error, path))
+    let resolve_flags = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    openat2(&base, rest, flags | OFlags::CLOEXEC, mode, resolve_flags)
+        .map_err(|error| fault(error, path))
 }
 
 /// The directory that holds the last component, and that component.
-fn parent<'a>(within: &FakeBox, path: &'a str) -> Result<(OwnedFd, &'a str), FileError> {
+fn parent<'a>(fake_box: &FakeBox, path: &'a str) -> Result<(OwnedFd, &'a str), FileError> {
     let (directory, name) = path
         .trim_end_matches('/')
         .rsplit_once('/')
@@ -82,11 +88,11 @@ fn parent<'a>(within: &FakeBox, path: &'a str) -> Result<(OwnedFd, &'a str), Fil
     }
     let directory = if directory.is_empty() { "/" } else { directory };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    Ok((resolve(within, directory, flags, Mode::empty())?, name))
+    Ok((resolve(fake_box, directory, flags, Mode::empty())?, name))
 }
 
-fn open(within: &FakeBox, path: &str, how: OpenFor) -> Result<FileAnswer, FileError> {
-    let (flags, mode) = match how {
+fn open(fake_box: &FakeBox, path: &str, purpose: OpenFor) -> Result<FileAnswer, FileError> {
+    let (flags, mode) = match purpose {
         // Opening a pipe must not wait for its other end.
         OpenFor::Read => (OFlags::RDONLY | OFlags::NONBLOCK, 0),
         OpenFor::CreateNew { mode } => (OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode),
@@ -95,7 +101,12 @@ fn open(within: &FakeBox, path: &str, how: OpenFor) -> Result<FileAnswer, FileEr
             (flags, mode)
         }
     };
-    let file = resolve(within, path, flags, Mode::from_bits_truncate(mode & 0o777))?;
+    let file = resolve(
+        fake_box,
+        path,
+        flags,
+        Mode::from_bits_truncate(mode & 0o777),
+    )?;
     let entry = entry_of(&file, path)?;
     if entry.kind != FileKind::File {
         return Err(FileError::Fault {
@@ -110,9 +121,9 @@ fn open(within: &FakeBox, path: &str, how: OpenFor) -> Result<FileAnswer, FileEr
     })
 }
 
-fn list(within: &FakeBox, path: &str, limit: usize) -> Result<FileAnswer, FileError> {
+fn list(fake_box: &FakeBox, path: &str, limit: usize) -> Result<FileAnswer, FileError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let directory = resolve(within, path, flags, Mode::empty())?;
+    let directory = resolve(fake_box, path, flags, Mode::empty())?;
     let failed = |error| fault(error, path);
     let mut entries = Vec::new();
     for found in Dir::read_from(&directory).map_err(failed)? {
@@ -126,9 +137,9 @@ fn list(within: &FakeBox, path: &str, limit: usize) -> Result<FileAnswer, FileEr
         };
         let name = found.file_name().to_string_lossy().into_owned();
         let target = readlinkat(&directory, found.file_name(), Vec::new()).ok();
-        let place = format!("{}/{name}", path.trim_end_matches('/'));
+        let entry_path = format!("{}/{name}", path.trim_end_matches('/'));
         let target = target.map(|target| target.to_string_lossy().into_owned());
-        entries.push(entry(name, place, &stat, target));
+        entries.push(entry(name, entry_path, &stat, target));
     }
     entries.sort_by(|one, other| one.name.cmp(&other.name));
     let truncated = entries.len() > limit;
@@ -136,7 +147,7 @@ fn list(within: &FakeBox, path: &str, limit: usize) -> Result<FileAnswer, FileEr
     Ok(FileAnswer::Entries { entries, truncated })
 }
 
-fn mkdir(within: &FakeBox, path: &str, parents: bool) -> Result<FileAnswer, FileError> {
+fn mkdir(fake_box: &FakeBox, path: &str, parents: bool) -> Result<FileAnswer, FileError> {
     let mode = Mode::from_bits_truncate(0o755);
     if parents {
         let ends: Vec<_> = path
@@ -145,20 +156,20 @@ fn mkdir(within: &FakeBox, path: &str, parents: bool) -> Result<FileAnswer, File
             .filter(|index| *index > 0)
             .collect();
         for end in ends {
-            let (directory, name) = parent(within, &path[..end])?;
+            let (directory, name) = parent(fake_box, &path[..end])?;
             match mkdirat(&directory, name, mode) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(fault(error, path)),
             }
         }
     }
-    let (directory, name) = parent(within, path)?;
+    let (directory, name) = parent(fake_box, path)?;
     match mkdirat(&directory, name, mode) {
         Ok(()) => Ok(FileAnswer::Done),
         Err(Errno::EXIST) if parents => {
             // As `mkdir -p`: content with a directory, not with a file.
             resolve(
-                within,
+                fake_box,
                 path,
                 OFlags::PATH | OFlags::DIRECTORY,
                 Mode::empty(),

@@ -47,12 +47,12 @@ impl FakeHost {
 
     /// Injects a fault at the next operation that reaches this point.
     pub fn fault(&self, point: Point, fault: Fault) {
-        self.faults.want(point, fault);
+        self.faults.inject(point, fault);
     }
 
     /// Clears pending faults and releases everything that hangs.
     pub fn mend(&self) {
-        self.faults.mend();
+        self.faults.clear();
     }
 
     /// All boxes that were not removed, also dead ones.
@@ -82,8 +82,8 @@ impl FakeHost {
         BOXES.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn add(&self, made: Arc<FakeBox>) {
-        lock(&self.boxes).insert(made.id().to_owned(), made);
+    pub(super) fn add(&self, fake_box: Arc<FakeBox>) {
+        lock(&self.boxes).insert(fake_box.id().to_owned(), fake_box);
     }
 
     pub(super) fn find(&self, handle: &BoxHandle) -> Option<Arc<FakeBox>> {
@@ -92,16 +92,16 @@ impl FakeHost {
     }
 
     pub(super) fn forget(&self, id: &str) {
-        let forgotten = lock(&self.boxes).remove(id);
+        let removed = lock(&self.boxes).remove(id);
         // Dropped outside the lock, because removing a box takes time.
-        drop(forgotten);
+        drop(removed);
     }
 }
 
 impl Drop for FakeHost {
     fn drop(&mut self) {
-        for left in self.boxes() {
-            left.die();
+        for fake_box in self.boxes() {
+            fake_box.die();
         }
     }
 }

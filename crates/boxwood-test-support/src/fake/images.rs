@@ -12,7 +12,7 @@ use super::lock;
 /// Reads an archive to its end and keeps its length.
 #[derive(Default)]
 pub struct FakeImages {
-    kept: Mutex<BTreeMap<String, u64>>,
+    images: Mutex<BTreeMap<String, u64>>,
     registry: Mutex<BTreeSet<String>>,
     in_use: Mutex<BTreeSet<String>>,
     missing: Mutex<Option<String>>,
@@ -54,8 +54,11 @@ fn info(name: &str, size_bytes: u64) -> ImageInfo {
 
 impl Images for FakeImages {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, ImageError>> {
-        let kept = lock(&self.kept);
-        let listed = kept.iter().map(|(name, size)| info(name, *size)).collect();
+        let images = lock(&self.images);
+        let listed = images
+            .iter()
+            .map(|(name, size)| info(name, *size))
+            .collect();
         Box::pin(async { Ok(listed) })
     }
 
@@ -79,7 +82,7 @@ impl Images for FakeImages {
                 ..ImageProgress::new(name.as_str(), "fetching")
             });
             tokio::task::yield_now().await;
-            lock(&self.kept).insert(name.to_string(), 10);
+            lock(&self.images).insert(name.to_string(), 10);
             Ok(info(name.as_str(), 10))
         })
     }
@@ -90,10 +93,10 @@ impl Images for FakeImages {
         mut archive: ImageArchive,
     ) -> BoxFuture<'a, Result<ImageInfo, ImageError>> {
         Box::pin(async move {
-            let mut piece = vec![0; 64 * 1024];
+            let mut buffer = vec![0; 64 * 1024];
             let mut length = 0;
             loop {
-                let read = archive.read(&mut piece).await;
+                let read = archive.read(&mut buffer).await;
                 match read.map_err(|source| ImageError::Io {
                     step: "read the archive".to_owned(),
                     source,
@@ -102,7 +105,7 @@ impl Images for FakeImages {
                     count => length += count as u64,
                 }
             }
-            lock(&self.kept).insert(name.to_string(), length);
+            lock(&self.images).insert(name.to_string(), length);
             Ok(info(name.as_str(), length))
         })
     }
@@ -115,7 +118,7 @@ impl Images for FakeImages {
                     why: "a box runs from it".to_owned(),
                 });
             }
-            match lock(&self.kept).remove(name.as_str()) {
+            match lock(&self.images).remove(name.as_str()) {
                 Some(_) => Ok(()),
                 None => Err(ImageError::NotFound {
                     image: name.to_string(),

@@ -13,7 +13,7 @@ use boxwood_backend::{ExitStatus, SpawnError, SpawnRequest, Stdio};
 use rustix::process::Pid;
 
 use super::boxes::FakeBox;
-use super::program::{Ends, Made, Program};
+use super::program::{Ends, Program, ProgramKind};
 use super::script::{self, Script};
 use super::terminal::Terminal;
 
@@ -24,15 +24,15 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 type Started = (Arc<Program>, Ends);
 
 /// Starts a program and returns the daemon's ends of its streams. Keeps it for adoption if the request says so.
-pub(super) fn start(of: &Arc<FakeBox>, request: SpawnRequest) -> Result<Started, SpawnError> {
-    let number = of.next_program();
+pub(super) fn start(fake_box: &Arc<FakeBox>, request: SpawnRequest) -> Result<Started, SpawnError> {
+    let number = fake_box.next_program();
     let step = |step: &str| {
         let step = step.to_owned();
         move |source| SpawnError::Step { step, source }
     };
     let started = match script::text(&request.argv) {
-        Some(text) => run_script(of, number, text, request.stdio),
-        None => run_program(of, number, &request),
+        Some(text) => run_script(fake_box, number, text, request.stdio),
+        None => run_program(fake_box, number, &request),
     };
     let (program, ends) = started.map_err(|error| match error.kind() {
         io::ErrorKind::ArgumentListTooLong => SpawnError::TooLong,
@@ -41,43 +41,52 @@ pub(super) fn start(of: &Arc<FakeBox>, request: SpawnRequest) -> Result<Started,
     if let Some(keep) = request.keep {
         program.keep(keep, ends.copies().map_err(step("keeping its pipes"))?);
         // Added again, because a short program may have ended and been removed before it was kept.
-        of.add(Arc::clone(&program));
+        fake_box.add(Arc::clone(&program));
     }
-    if !of.is_alive() {
+    if !fake_box.is_alive() {
         // The box died meanwhile, and this program may not have been killed with it.
-        of.die();
+        fake_box.die();
         return Err(SpawnError::Gone);
     }
     Ok((program, ends))
 }
 
-fn run_script(of: &Arc<FakeBox>, number: u64, text: String, stdio: Stdio) -> io::Result<Started> {
-    let (script, ends, stage) = Script::new(text, stdio)?;
-    let program = Arc::new(Program::new(number, Made::Script(script), None));
-    of.add(Arc::clone(&program));
-    let whole = Arc::downgrade(of);
-    let performed = Arc::clone(&program);
+fn run_script(
+    fake_box: &Arc<FakeBox>,
+    number: u64,
+    text: String,
+    stdio: Stdio,
+) -> io::Result<Started> {
+    let (script, ends, running_script) = Script::new(text, stdio)?;
+    let program = Arc::new(Program::new(number, ProgramKind::Script(script), None));
+    fake_box.add(Arc::clone(&program));
+    let weak_box = Arc::downgrade(fake_box);
+    let ended_program = Arc::clone(&program);
     std::thread::Builder::new()
         .name("fake-program".to_owned())
         .spawn(move || {
-            let status = stage.perform();
-            performed.ended(status, &whole);
+            let status = running_script.run();
+            ended_program.ended(status, &weak_box);
         })?;
     Ok((program, ends))
 }
 
-fn run_program(of: &Arc<FakeBox>, number: u64, request: &SpawnRequest) -> io::Result<Started> {
-    let (base, rest) = of.locate(&request.cwd);
-    let cwd = base.join(rest);
+fn run_program(
+    fake_box: &Arc<FakeBox>,
+    number: u64,
+    request: &SpawnRequest,
+) -> io::Result<Started> {
+    let (base, relative) = fake_box.locate(&request.cwd);
+    let cwd = base.join(relative);
     // A directory of the host that was removed is not created again.
     std::fs::metadata(&base)?;
     std::fs::create_dir_all(&cwd)?;
-    let argv = short_enough(of, request.argv.clone(), number)?;
+    let argv = short_enough(fake_box, request.argv.clone(), number)?;
     let Some((program, arguments)) = argv.split_first() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "argv is empty"));
     };
     let launch = Launch {
-        of,
+        fake_box,
         env: &request.env,
         cwd,
         number,
@@ -94,13 +103,13 @@ fn run_program(of: &Arc<FakeBox>, number: u64, request: &SpawnRequest) -> io::Re
     }
 }
 
-fn short_enough(of: &FakeBox, mut argv: Vec<String>, number: u64) -> io::Result<Vec<String>> {
+fn short_enough(fake_box: &FakeBox, mut argv: Vec<String>, number: u64) -> io::Result<Vec<String>> {
     if let [shell, flag, script, ..] = argv.as_mut_slice()
         && shell == "/bin/sh"
         && flag == "-c"
         && script.len() > MAX_SCRIPT_ARGUMENT
     {
-        let path = of.root().join(format!("script-{number}"));
+        let path = fake_box.root().join(format!("script-{number}"));
         std::fs::write(&path, &*script)?;
         // Evaluated by the shell that has the arguments, so that `$0`, `$1` and so on stay the same.
         *script = format!("eval \"$(cat '{}')\"", path.display());
@@ -109,7 +118,7 @@ fn short_enough(of: &FakeBox, mut argv: Vec<String>, number: u64) -> io::Result<
 }
 
 struct Launch<'a> {
-    of: &'a Arc<FakeBox>,
+    fake_box: &'a Arc<FakeBox>,
     env: &'a BTreeMap<String, String>,
     cwd: PathBuf,
     number: u64,
@@ -118,14 +127,14 @@ struct Launch<'a> {
 
 impl Launch<'_> {
     /// Runs a shell that prints the error and fails, in place of a program that cannot be started.
-    fn run_failing(&self, program: &str, what: &str, code: i32) -> io::Result<Started> {
+    fn run_failing(&self, program: &str, reason: &str, code: i32) -> io::Result<Started> {
         let script = r#"printf '%s: %s\n' "$1" "$2" >&2; exit "$3""#;
-        let words = ["-c", script, "sh", program, what, &code.to_string()].map(str::to_owned);
-        self.run("/bin/sh", &words)
+        let arguments = ["-c", script, "sh", program, reason, &code.to_string()].map(str::to_owned);
+        self.run("/bin/sh", &arguments)
     }
 
     fn run(&self, program: &str, arguments: &[String]) -> io::Result<Started> {
-        let id = self.of.id();
+        let id = self.fake_box.id();
         let mark = ("BOXWOOD_FAKE_PROGRAM", format!("{id}.{}", self.number));
         let terminal = match self.stdio {
             Stdio::Terminal(size) => Some(Arc::new(Terminal::open(size)?)),
@@ -147,7 +156,7 @@ impl Launch<'_> {
             .current_dir(&self.cwd)
             .env_clear()
             .env("PATH", PATH)
-            .env("HOME", self.of.root().join("home/box"))
+            .env("HOME", self.fake_box.root().join("home/box"))
             .env("LANG", "C.UTF-8")
             .env("PYTHONUNBUFFERED", "1")
             .envs(self.env)
@@ -169,7 +178,7 @@ impl Launch<'_> {
                 .stderr(ChildStdio::piped());
         }
         // Set before the child exists, so that a concurrent stop of the box finds it.
-        self.of.has_child();
+        self.fake_box.record_child();
         let mut child = command.spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let ends = Ends {
@@ -178,17 +187,17 @@ impl Launch<'_> {
             stderr: child.stderr.take().map(OwnedFd::from),
         };
         let mark = format!("{}={}", mark.0, mark.1);
-        let made = Made::Child { pid, mark };
-        let program = Arc::new(Program::new(self.number, made, terminal));
-        self.of.add(Arc::clone(&program));
-        reap(self.of, Arc::clone(&program), child)?;
+        let kind = ProgramKind::Child { pid, mark };
+        let program = Arc::new(Program::new(self.number, kind, terminal));
+        self.fake_box.add(Arc::clone(&program));
+        reap(self.fake_box, Arc::clone(&program), child)?;
         Ok((program, ends))
     }
 }
 
 /// On a thread, because programs outlive every runtime.
-fn reap(of: &Arc<FakeBox>, program: Arc<Program>, mut child: Child) -> io::Result<()> {
-    let of = Arc::downgrade(of);
+fn reap(fake_box: &Arc<FakeBox>, program: Arc<Program>, mut child: Child) -> io::Result<()> {
+    let fake_box = Arc::downgrade(fake_box);
     let waiting = move || {
         let status = match child.wait() {
             Ok(status) => match (status.code(), status.signal()) {
@@ -198,7 +207,7 @@ fn reap(of: &Arc<FakeBox>, program: Arc<Program>, mut child: Child) -> io::Resul
             },
             Err(_) => ExitStatus::BoxGone,
         };
-        program.ended(status, &of);
+        program.ended(status, &fake_box);
     };
     std::thread::Builder::new()
         .name("fake-reaper".to_owned())

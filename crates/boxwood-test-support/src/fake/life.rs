@@ -12,28 +12,28 @@ use super::lock;
 /// Begins with a backend and ends with [`super::FakeHost::crash`]. A killed process does nothing any more, so after
 /// that all operations of this daemon wait forever, and dropping its objects has no effect.
 pub(super) struct Life {
-    over: watch::Sender<bool>,
+    killed: watch::Sender<bool>,
 }
 
 impl Life {
     pub(super) fn begin() -> Self {
         Self {
-            over: watch::Sender::new(false),
+            killed: watch::Sender::new(false),
         }
     }
 
     pub(super) fn end(&self) {
-        self.over.send_replace(true);
+        self.killed.send_replace(true);
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        *self.over.borrow()
+    pub(super) fn is_killed(&self) -> bool {
+        *self.killed.borrow()
     }
 
     /// Resolves when the daemon is killed.
     pub(super) async fn ended(&self) {
         // The sender is part of `self`, so the channel cannot close meanwhile.
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
+        let _ = self.killed.subscribe().wait_for(|killed| *killed).await;
     }
 
     /// Runs the work until the daemon is killed. Then it never resolves.
@@ -41,7 +41,7 @@ impl Life {
         tokio::select! {
             biased;
             () = self.ended() => pending().await,
-            outcome = work => if self.is_over() { pending().await } else { outcome },
+            outcome = work => if self.is_killed() { pending().await } else { outcome },
         }
     }
 }
@@ -84,33 +84,35 @@ pub enum Fault {
 }
 
 pub(super) struct Faults {
-    wanted: Mutex<Vec<(Point, Fault)>>,
-    mended: watch::Sender<u64>,
+    pending: Mutex<Vec<(Point, Fault)>>,
+    cleared: watch::Sender<u64>,
 }
 
 impl Default for Faults {
     fn default() -> Self {
         Self {
-            wanted: Mutex::default(),
-            mended: watch::Sender::new(0),
+            pending: Mutex::default(),
+            cleared: watch::Sender::new(0),
         }
     }
 }
 
 impl Faults {
-    pub(super) fn want(&self, point: Point, fault: Fault) {
-        lock(&self.wanted).push((point, fault));
+    pub(super) fn inject(&self, point: Point, fault: Fault) {
+        lock(&self.pending).push((point, fault));
     }
 
-    pub(super) fn mend(&self) {
-        lock(&self.wanted).clear();
-        self.mended.send_modify(|times| *times += 1);
+    pub(super) fn clear(&self) {
+        lock(&self.pending).clear();
+        self.cleared.send_modify(|times| *times += 1);
     }
 
     fn take(&self, point: Point) -> Option<Fault> {
-        let mut wanted = lock(&self.wanted);
-        let found = wanted.iter().position(|(at, _)| *at == point)?;
-        Some(wanted.remove(found).1)
+        let mut pending = lock(&self.pending);
+        let found = pending
+            .iter()
+            .position(|(set_point, _)| *set_point == point)?;
+        Some(pending.remove(found).1)
     }
 
     /// Applies the fault that is set for this point.
@@ -120,7 +122,7 @@ impl Faults {
         life: &Life,
         subject: Option<&FakeBox>,
     ) -> io::Result<()> {
-        let mut mended = self.mended.subscribe();
+        let mut cleared = self.cleared.subscribe();
         match self.take(point) {
             None => {}
             Some(Fault::Fails) => {
@@ -129,7 +131,7 @@ impl Faults {
                 )));
             }
             // The sender is part of `self`.
-            Some(Fault::Hangs) => drop(mended.changed().await),
+            Some(Fault::Hangs) => drop(cleared.changed().await),
             Some(Fault::Dies) => {
                 if let Some(subject) = subject {
                     subject.die();

@@ -11,17 +11,17 @@ use super::program::Program;
 pub(super) struct Link {
     pub(super) host: Arc<FakeHost>,
     pub(super) life: Arc<Life>,
-    pub(super) to: Arc<FakeBox>,
+    pub(super) fake_box: Arc<FakeBox>,
     is_detached: AtomicBool,
 }
 
 impl Link {
-    pub(super) fn new(host: &Arc<FakeHost>, life: &Arc<Life>, to: Arc<FakeBox>) -> Arc<Self> {
-        to.taken_by(life);
+    pub(super) fn new(host: &Arc<FakeHost>, life: &Arc<Life>, fake_box: Arc<FakeBox>) -> Arc<Self> {
+        fake_box.set_owner(life);
         Arc::new(Self {
             host: Arc::clone(host),
             life: Arc::clone(life),
-            to,
+            fake_box,
             is_detached: AtomicBool::new(false),
         })
     }
@@ -31,13 +31,13 @@ impl Link {
     }
 
     /// The daemon was killed.
-    pub(super) fn is_over(&self) -> bool {
-        self.life.is_over()
+    pub(super) fn is_killed(&self) -> bool {
+        self.life.is_killed()
     }
 
     /// Whether what is dropped has an effect on the box.
-    pub(super) fn still_counts(&self) -> bool {
-        !self.is_over() && !self.is_detached.load(Ordering::Acquire)
+    pub(super) fn is_active(&self) -> bool {
+        !self.is_killed() && !self.is_detached.load(Ordering::Acquire)
     }
 }
 
@@ -55,8 +55,8 @@ impl Token {
 
 impl Drop for Token {
     fn drop(&mut self) {
-        if self.link.still_counts() {
-            self.link.to.release(&self.program);
+        if self.link.is_active() {
+            self.link.fake_box.release(&self.program);
         }
     }
 }

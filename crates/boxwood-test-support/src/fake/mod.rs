@@ -288,16 +288,16 @@ impl FakeBackend {
         }
         let reached = faults.reach(Point::AfterWitness, &self.life, None);
         reached.await.map_err(step("the test asked for it"))?;
-        let made = FakeBox::create(spec, self.name, number);
-        let made = Arc::new(made.map_err(step("making the box's directories"))?);
-        self.host.add(Arc::clone(&made));
-        let sandbox = self.hold(Arc::clone(&made));
-        let reached = faults.reach(Point::Made, &self.life, Some(&made));
+        let fake_box = FakeBox::create(spec, self.name, number);
+        let fake_box = Arc::new(fake_box.map_err(step("making the box's directories"))?);
+        self.host.add(Arc::clone(&fake_box));
+        let sandbox = self.sandbox_for(Arc::clone(&fake_box));
+        let reached = faults.reach(Point::Made, &self.life, Some(&fake_box));
         reached.await.map_err(step("the test asked for it"))?;
         Ok(Arc::new(sandbox))
     }
 
-    fn hold(&self, found: Arc<FakeBox>) -> FakeSandbox {
+    fn sandbox_for(&self, found: Arc<FakeBox>) -> FakeSandbox {
         let mounting = self.live_mounts.load(Ordering::Acquire);
         let mounting = mounting.then(|| Arc::clone(&self.mounting));
         let freezes = self.freezes.load(Ordering::Acquire);
@@ -319,11 +319,11 @@ impl FakeBackend {
         let found = found.filter(|found| found.is_alive());
         let found = found.ok_or(AdoptError::Gone)?;
         let record = found.record().ok_or(AdoptError::Unfinished)?;
-        let sandbox = self.hold(Arc::clone(&found));
+        let sandbox = self.sandbox_for(Arc::clone(&found));
         if let Err(error) = faults.reach(Point::Adopted, &self.life, Some(&found)).await {
             // `finish_adoption` removes the box.
             sandbox.detach();
-            found.disowned();
+            found.clear_owner();
             return Err(failed(error));
         }
         sandbox.adopted(record).map_err(|source| AdoptError::Step {
@@ -332,18 +332,18 @@ impl FakeBackend {
         })
     }
 
-    async fn clear_up(&self) {
+    async fn remove_unadopted(&self) {
         if !self.adoption {
             return;
         }
         let faults = &self.host.faults;
         // The error has no receiver.
         let _ = faults.reach(Point::BeforeSettle, &self.life, None).await;
-        for left in self.host.boxes() {
-            if left.backend() == self.name && !left.is_owned_by(&self.life) {
+        for fake_box in self.host.boxes() {
+            if fake_box.backend() == self.name && !fake_box.is_owned_by(&self.life) {
                 // A directory that stays is a leak, and tests look for those.
-                let _ = left.remove();
-                self.host.forget(left.id());
+                let _ = fake_box.remove();
+                self.host.forget(fake_box.id());
             }
         }
     }
@@ -422,7 +422,7 @@ impl Backend for FakeBackend {
     }
 
     fn finish_adoption(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.life.live(self.clear_up()))
+        Box::pin(self.life.live(self.remove_unadopted()))
     }
 
     fn images(&self) -> &dyn Images {

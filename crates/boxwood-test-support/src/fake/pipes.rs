@@ -66,7 +66,7 @@ impl AsyncRead for PipeOut {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.token.link.is_over() {
+        if self.token.link.is_killed() {
             return Poll::Pending;
         }
         Pin::new(&mut self.end).poll_read(context, buffer)
@@ -78,15 +78,22 @@ impl Output for PipeOut {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         file: BorrowedFd<'_>,
-        most: usize,
+        max_bytes: usize,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if self.token.link.is_over() {
+            if self.token.link.is_killed() {
                 return Poll::Pending;
             }
             ready!(self.end.poll_read_ready(context))?;
             let moved = self.end.try_io(|| {
-                let moved = splice(&self.end, None, file, None, most, SpliceFlags::NONBLOCK);
+                let moved = splice(
+                    &self.end,
+                    None,
+                    file,
+                    None,
+                    max_bytes,
+                    SpliceFlags::NONBLOCK,
+                );
                 moved.map_err(io::Error::from)
             });
             if !would_block(&moved) {
@@ -116,7 +123,7 @@ impl AsyncWrite for PipeIn {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.token.link.is_over() {
+        if self.token.link.is_killed() {
             return Poll::Pending;
         }
         Pin::new(&mut self.end).poll_write(context, bytes)
@@ -136,15 +143,22 @@ impl Input for PipeIn {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         file: BorrowedFd<'_>,
-        most: usize,
+        max_bytes: usize,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if self.token.link.is_over() {
+            if self.token.link.is_killed() {
                 return Poll::Pending;
             }
             ready!(self.end.poll_write_ready(context))?;
             let fed = self.end.try_io(|| {
-                let fed = splice(file, None, &self.end, None, most, SpliceFlags::NONBLOCK);
+                let fed = splice(
+                    file,
+                    None,
+                    &self.end,
+                    None,
+                    max_bytes,
+                    SpliceFlags::NONBLOCK,
+                );
                 fed.map_err(io::Error::from)
             });
             if !would_block(&fed) {
@@ -160,7 +174,7 @@ fn would_block(outcome: &io::Result<usize>) -> bool {
 
 impl Drop for PipeIn {
     fn drop(&mut self) {
-        if self.token.link.still_counts() {
+        if self.token.link.is_active() {
             self.token.program.release_stdin();
         }
     }
@@ -178,7 +192,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Held<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.token.link.is_over() {
+        if self.token.link.is_killed() {
             return Poll::Pending;
         }
         Pin::new(&mut self.stream).poll_read(context, buffer)
@@ -191,7 +205,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Held<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.token.link.is_over() {
+        if self.token.link.is_killed() {
             return Poll::Pending;
         }
         Pin::new(&mut self.stream).poll_write(context, bytes)

@@ -26,7 +26,7 @@ pub(super) struct Ends {
 }
 
 /// What the program is made of.
-pub(super) enum Made {
+pub(super) enum ProgramKind {
     /// A child of the test.
     Child { pid: Option<Pid>, mark: String },
     /// A thread of the test.
@@ -47,17 +47,17 @@ pub(super) struct Copies {
 
 pub(super) struct Program {
     number: u64,
-    pub(super) made: Made,
+    pub(super) kind: ProgramKind,
     pub(super) terminal: Option<Arc<Terminal>>,
     kept: Mutex<Option<Kept>>,
     exit: watch::Sender<Option<Exit>>,
 }
 
 impl Program {
-    pub(super) fn new(number: u64, made: Made, terminal: Option<Arc<Terminal>>) -> Self {
+    pub(super) fn new(number: u64, kind: ProgramKind, terminal: Option<Arc<Terminal>>) -> Self {
         Self {
             number,
-            made,
+            kind,
             terminal,
             kept: Mutex::default(),
             exit: watch::Sender::new(None),
@@ -69,9 +69,9 @@ impl Program {
     }
 
     pub(super) fn is_called(&self, name: &str) -> bool {
-        match &self.made {
-            Made::Script(script) => script.name() == Some(name),
-            Made::Child { .. } => false,
+        match &self.kind {
+            ProgramKind::Script(script) => script.name() == Some(name),
+            ProgramKind::Child { .. } => false,
         }
     }
 
@@ -85,20 +85,20 @@ impl Program {
 
     /// False for a child, and for what has ended.
     pub(super) fn end_script(&self, status: ExitStatus) -> bool {
-        match &self.made {
-            Made::Script(script) if self.is_running() => {
+        match &self.kind {
+            ProgramKind::Script(script) if self.is_running() => {
                 script.end(status);
                 true
             }
-            Made::Script(_) | Made::Child { .. } => false,
+            ProgramKind::Script(_) | ProgramKind::Child { .. } => false,
         }
     }
 
     /// For a program without a handle.
     pub(super) fn kill(&self) {
-        match &self.made {
-            Made::Script(script) => script.end(ExitStatus::Signal(9)),
-            Made::Child { mark, .. } => tree::kill_marked(mark),
+        match &self.kind {
+            ProgramKind::Script(script) => script.end(ExitStatus::Signal(9)),
+            ProgramKind::Child { mark, .. } => tree::kill_marked(mark),
         }
     }
 
@@ -137,15 +137,15 @@ impl Program {
     }
 
     /// Notifies all waiting callers.
-    pub(super) fn ended(&self, status: ExitStatus, of: &Weak<FakeBox>) {
-        let of = of.upgrade();
-        let status = match &of {
-            Some(of) if of.is_alive() => status,
+    pub(super) fn ended(&self, status: ExitStatus, fake_box: &Weak<FakeBox>) {
+        let fake_box = fake_box.upgrade();
+        let status = match &fake_box {
+            Some(fake_box) if fake_box.is_alive() => status,
             Some(_) | None => ExitStatus::BoxGone,
         };
         self.exit.send_replace(Some(exit(status)));
-        if let Some(of) = of {
-            of.drop_if_over(self);
+        if let Some(fake_box) = fake_box {
+            fake_box.drop_if_ended(self);
         }
     }
 }

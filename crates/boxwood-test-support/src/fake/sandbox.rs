@@ -37,7 +37,7 @@ impl FakeSandbox {
     /// With everything that an earlier daemon kept. The rest ends here.
     pub(super) fn adopted(self, record: Vec<u8>) -> io::Result<Adopted> {
         let mut processes = Vec::new();
-        for program in self.link.to.all() {
+        for program in self.link.fake_box.all() {
             match program.copies()? {
                 Some(copies) => processes.push(KeptProcess {
                     note: copies.note,
@@ -55,14 +55,19 @@ impl FakeSandbox {
     }
 
     async fn reach(&self, point: Point) -> io::Result<()> {
-        let Link { host, life, to, .. } = &*self.link;
-        host.faults.reach(point, life, Some(to)).await
+        let Link {
+            host,
+            life,
+            fake_box,
+            ..
+        } = &*self.link;
+        host.faults.reach(point, life, Some(fake_box)).await
     }
 
     /// Looking through `/proc` takes a while.
-    async fn aside(&self, work: fn(&FakeBox)) -> Result<(), ControlError> {
-        let to = Arc::clone(&self.link.to);
-        let done = tokio::task::spawn_blocking(move || work(&to)).await;
+    async fn run_blocking(&self, work: fn(&FakeBox)) -> Result<(), ControlError> {
+        let fake_box = Arc::clone(&self.link.fake_box);
+        let done = tokio::task::spawn_blocking(move || work(&fake_box)).await;
         done.map_err(|error| ControlError::Io(io::Error::other(error)))
     }
 
@@ -75,7 +80,7 @@ impl FakeSandbox {
         if !self.is_alive() {
             return Err(SpawnError::Gone);
         }
-        let (program, ends) = launch::start(&self.link.to, request)?;
+        let (program, ends) = launch::start(&self.link.fake_box, request)?;
         let process = pipes::process(&self.link, &program, ends).map_err(failed)?;
         if let Err(error) = self.reach(Point::Spawned).await {
             program.kill();
@@ -104,7 +109,7 @@ impl FakeSandbox {
             });
         }
         mounting.count.fetch_add(1, Ordering::AcqRel);
-        self.link.to.mount(mount);
+        self.link.fake_box.mount(mount);
         Ok(())
     }
 
@@ -114,10 +119,10 @@ impl FakeSandbox {
             source,
         };
         self.reach(Point::BeforeStop).await.map_err(failed)?;
-        let (host, to) = (Arc::clone(&self.link.host), Arc::clone(&self.link.to));
+        let (host, fake_box) = (Arc::clone(&self.link.host), Arc::clone(&self.link.fake_box));
         let removing = tokio::task::spawn_blocking(move || {
-            let removed = to.remove();
-            host.forget(to.id());
+            let removed = fake_box.remove();
+            host.forget(fake_box.id());
             removed
         });
         match removing.await {
@@ -127,13 +132,13 @@ impl FakeSandbox {
         self.reach(Point::Stopped).await.map_err(failed)
     }
 
-    async fn write_down(&self, record: &[u8]) -> Result<(), ControlError> {
+    async fn store_record(&self, record: &[u8]) -> Result<(), ControlError> {
         let reached = self.reach(Point::BeforeRemember).await;
         reached.map_err(ControlError::Io)?;
         if !self.is_alive() {
             return Err(ControlError::Gone);
         }
-        self.link.to.remember(record);
+        self.link.fake_box.remember(record);
         let reached = self.reach(Point::AfterRemember).await;
         reached.map_err(ControlError::Io)
     }
@@ -141,9 +146,9 @@ impl FakeSandbox {
 
 impl Drop for FakeSandbox {
     fn drop(&mut self) {
-        if self.link.still_counts() {
-            self.link.to.die();
-            self.link.host.forget(self.link.to.id());
+        if self.link.is_active() {
+            self.link.fake_box.die();
+            self.link.host.forget(self.link.fake_box.id());
         }
     }
 }
@@ -167,7 +172,7 @@ fn label() -> IsolationLabel {
 
 impl Sandbox for FakeSandbox {
     fn id(&self) -> &str {
-        self.link.to.id()
+        self.link.fake_box.id()
     }
 
     fn label(&self) -> &IsolationLabel {
@@ -183,7 +188,7 @@ impl Sandbox for FakeSandbox {
             if !self.is_alive() {
                 return Err(FileError::Gone);
             }
-            files::answer(&self.link.to, call)
+            files::answer(&self.link.fake_box, call)
         }))
     }
 
@@ -192,11 +197,11 @@ impl Sandbox for FakeSandbox {
     }
 
     fn is_alive(&self) -> bool {
-        self.link.to.is_alive()
+        self.link.fake_box.is_alive()
     }
 
     fn gone(&self) -> BoxFuture<'_, ()> {
-        let mut alive = self.link.to.alive();
+        let mut alive = self.link.fake_box.alive();
         Box::pin(self.link.life.live(async move {
             // The sender is part of the box.
             let _ = alive.wait_for(|alive| !alive).await;
@@ -204,7 +209,7 @@ impl Sandbox for FakeSandbox {
     }
 
     fn remember<'a>(&'a self, record: &'a [u8]) -> BoxFuture<'a, Result<(), ControlError>> {
-        Box::pin(self.link.life.live(self.write_down(record)))
+        Box::pin(self.link.life.live(self.store_record(record)))
     }
 
     fn detach(&self) {
@@ -219,8 +224,8 @@ impl Sandbox for FakeSandbox {
             if !self.is_alive() {
                 return Err(ControlError::Gone);
             }
-            self.link.to.want(true);
-            self.aside(FakeBox::settle).await.map(|()| true)
+            self.link.fake_box.set_frozen(true);
+            self.run_blocking(FakeBox::settle).await.map(|()| true)
         }))
     }
 
@@ -231,8 +236,8 @@ impl Sandbox for FakeSandbox {
             if !self.is_alive() {
                 return Err(ControlError::Gone);
             }
-            self.link.to.want(false);
-            self.aside(FakeBox::settle).await
+            self.link.fake_box.set_frozen(false);
+            self.run_blocking(FakeBox::settle).await
         }))
     }
 
@@ -241,7 +246,7 @@ impl Sandbox for FakeSandbox {
             if !self.is_alive() {
                 return Err(ControlError::Gone);
             }
-            self.aside(FakeBox::kill_all).await
+            self.run_blocking(FakeBox::kill_all).await
         }))
     }
 

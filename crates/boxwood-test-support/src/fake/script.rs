@@ -22,13 +22,13 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::lock;
 use super::program::Ends;
 
-/// The words, when these arguments are a script.
+/// The commands, if these arguments are a script.
 pub(super) fn text(argv: &[String]) -> Option<String> {
     match argv {
         [shell, flag, text, ..] if shell == "/bin/sh" && flag == "-c" => {
             text.strip_prefix("@ ").map(str::to_owned)
         }
-        [program, words @ ..] if program == "@" => Some(words.join(" ")),
+        [program, arguments @ ..] if program == "@" => Some(arguments.join(" ")),
         _ => None,
     }
 }
@@ -36,28 +36,28 @@ pub(super) fn text(argv: &[String]) -> Option<String> {
 /// The way to end a running script.
 pub(super) struct Script {
     name: Option<String>,
-    switch: Arc<Switch>,
+    end_signal: Arc<EndSignal>,
 }
 
-struct Switch {
-    ending: Mutex<Option<ExitStatus>>,
+struct EndSignal {
+    status: Mutex<Option<ExitStatus>>,
     wake: OwnedFd,
 }
 
-/// The program's side.
-pub(super) struct Stage {
+/// A script that is executed by its thread.
+pub(super) struct RunningScript {
     text: String,
     stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
-    switch: Arc<Switch>,
+    end_signal: Arc<EndSignal>,
 }
 
 impl Script {
-    pub(super) fn new(text: String, stdio: Stdio) -> io::Result<(Self, Ends, Stage)> {
+    pub(super) fn new(text: String, stdio: Stdio) -> io::Result<(Self, Ends, RunningScript)> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-        let switch = Arc::new(Switch {
-            ending: Mutex::default(),
+        let end_signal = Arc::new(EndSignal {
+            status: Mutex::default(),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         });
         let (stdin, input) = match stdio {
@@ -73,21 +73,21 @@ impl Script {
         let name = commands(&text).find_map(|command| command.strip_prefix("name "));
         let script = Self {
             name: name.map(str::to_owned),
-            switch: Arc::clone(&switch),
+            end_signal: Arc::clone(&end_signal),
         };
         let ends = Ends {
             stdin: input,
             stdout: Some(output),
             stderr: Some(errors),
         };
-        let stage = Stage {
+        let running = RunningScript {
             text,
             stdin,
             stdout,
             stderr,
-            switch,
+            end_signal,
         };
-        Ok((script, ends, stage))
+        Ok((script, ends, running))
     }
 
     pub(super) fn name(&self) -> Option<&str> {
@@ -96,9 +96,9 @@ impl Script {
 
     /// The first reason counts.
     pub(super) fn end(&self, status: ExitStatus) {
-        lock(&self.switch.ending).get_or_insert(status);
+        lock(&self.end_signal.status).get_or_insert(status);
         // A full counter wakes just as well.
-        let _ = rustix::io::write(&self.switch.wake, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.end_signal.wake, &1_u64.to_ne_bytes());
     }
 }
 
@@ -109,8 +109,8 @@ fn commands(text: &str) -> impl Iterator<Item = &str> {
 /// It was ended meanwhile.
 struct Ended(ExitStatus);
 
-impl Stage {
-    pub(super) fn perform(self) -> ExitStatus {
+impl RunningScript {
+    pub(super) fn run(self) -> ExitStatus {
         for command in commands(&self.text) {
             let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
             let done = match verb {
@@ -130,12 +130,12 @@ impl Stage {
         ExitStatus::Code(0)
     }
 
-    fn flood(&self, mut left: usize) -> Result<(), Ended> {
+    fn flood(&self, mut remaining: usize) -> Result<(), Ended> {
         let chunk = [b'x'; 4096];
-        while left > 0 {
-            let now = left.min(chunk.len());
-            self.write(&self.stdout, &chunk[..now])?;
-            left -= now;
+        while remaining > 0 {
+            let count = remaining.min(chunk.len());
+            self.write(&self.stdout, &chunk[..count])?;
+            remaining -= count;
         }
         Ok(())
     }
@@ -144,11 +144,11 @@ impl Stage {
         let Some(stdin) = &self.stdin else {
             return Ok(());
         };
-        let mut space = [0; 4096];
+        let mut buffer = [0; 4096];
         loop {
-            match rustix::io::read(stdin, &mut space[..]) {
+            match rustix::io::read(stdin, &mut buffer[..]) {
                 Ok(0) => return Ok(()),
-                Ok(read) => self.write(&self.stdout, &space[..read])?,
+                Ok(read) => self.write(&self.stdout, &buffer[..read])?,
                 Err(Errno::AGAIN) => self.wait(Some((stdin.as_fd(), PollFlags::IN)))?,
                 Err(_) => return Err(Ended(ExitStatus::Code(1))),
             }
@@ -175,14 +175,14 @@ impl Stage {
     }
 
     fn wait(&self, ready: Option<(BorrowedFd<'_>, PollFlags)>) -> Result<(), Ended> {
-        let wake = PollFd::new(&self.switch.wake, PollFlags::IN);
+        let wake = PollFd::new(&self.end_signal.wake, PollFlags::IN);
         let mut waiting = vec![wake];
         if let Some((end, events)) = ready {
             waiting.push(PollFd::from_borrowed_fd(end, events));
         }
         // Whatever it says, the caller tries again.
         let _ = poll(&mut waiting, None);
-        match *lock(&self.switch.ending) {
+        match *lock(&self.end_signal.status) {
             Some(status) => Err(Ended(status)),
             None => Ok(()),
         }

@@ -18,20 +18,20 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe;
 
 pub(super) struct Terminal {
-    ours: OwnedFd,
+    controller: OwnedFd,
     child_path: String,
 }
 
 impl Terminal {
     pub(super) fn open(size: TerminalSize) -> io::Result<Self> {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-        grantpt(&ours)?;
-        unlockpt(&ours)?;
-        let flags = rustix::fs::fcntl_getfl(&ours)?;
-        rustix::fs::fcntl_setfl(&ours, flags | OFlags::NONBLOCK)?;
-        let path = ptsname(&ours, Vec::new())?;
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+        grantpt(&controller)?;
+        unlockpt(&controller)?;
+        let flags = rustix::fs::fcntl_getfl(&controller)?;
+        rustix::fs::fcntl_setfl(&controller, flags | OFlags::NONBLOCK)?;
+        let path = ptsname(&controller, Vec::new())?;
         let terminal = Self {
-            ours,
+            controller,
             child_path: path.to_string_lossy().into_owned(),
         };
         terminal.resize(size)?;
@@ -39,23 +39,23 @@ impl Terminal {
     }
 
     pub(super) fn for_child(&self) -> io::Result<ChildStdio> {
-        let nothing_special = i32::try_from(OFlags::NOCTTY.bits()).map_err(io::Error::other)?;
+        let open_flags = i32::try_from(OFlags::NOCTTY.bits()).map_err(io::Error::other)?;
         let child_end = OpenOptions::new()
             .read(true)
             .write(true)
-            .custom_flags(nothing_special)
+            .custom_flags(open_flags)
             .open(&self.child_path)?;
         Ok(ChildStdio::from(child_end))
     }
 
     /// Tokio's pipes are content with anything that reads, writes and can be waited for.
     pub(super) fn output(&self) -> io::Result<TerminalOutput> {
-        let ours = self.ours.try_clone()?;
-        pipe::Receiver::from_owned_fd_unchecked(ours).map(TerminalOutput)
+        let controller = self.controller.try_clone()?;
+        pipe::Receiver::from_owned_fd_unchecked(controller).map(TerminalOutput)
     }
 
     pub(super) fn input(&self) -> io::Result<pipe::Sender> {
-        pipe::Sender::from_owned_fd_unchecked(self.ours.try_clone()?)
+        pipe::Sender::from_owned_fd_unchecked(self.controller.try_clone()?)
     }
 
     pub(super) fn resize(&self, size: TerminalSize) -> io::Result<()> {
@@ -65,11 +65,11 @@ impl Terminal {
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
-        tcsetwinsize(&self.ours, size).map_err(io::Error::from)
+        tcsetwinsize(&self.controller, size).map_err(io::Error::from)
     }
 
     pub(super) fn foreground(&self) -> Option<Pid> {
-        tcgetpgrp(&self.ours).ok()
+        tcgetpgrp(&self.controller).ok()
     }
 }
 

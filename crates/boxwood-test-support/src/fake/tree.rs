@@ -19,9 +19,9 @@ const EMPTY_SCANS: usize = 2;
 
 /// Kills everything that carries the mark, until nothing does.
 pub(super) fn kill_marked(mark: &str) {
-    let until = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + TIMEOUT;
     let mut empty = 0;
-    while empty < EMPTY_SCANS && Instant::now() < until {
+    while empty < EMPTY_SCANS && Instant::now() < deadline {
         let found = marked(mark);
         if found.is_empty() {
             empty += 1;
@@ -35,10 +35,10 @@ pub(super) fn kill_marked(mark: &str) {
 
 /// Also kills their process groups, which contain the children of processes that have forked and ended meanwhile.
 fn kill(found: &BTreeMap<i32, ProcessStat>) {
-    let own = rustix::process::getpgrp();
+    let own_group = rustix::process::getpgrp();
     let groups: BTreeSet<_> = found.values().map(|process| process.group).collect();
     for group in groups.into_iter().filter_map(Pid::from_raw) {
-        if group != own {
+        if group != own_group {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -47,10 +47,10 @@ fn kill(found: &BTreeMap<i32, ProcessStat>) {
     }
 }
 
-/// Stops everything that carries the mark, until nothing of it runs or `is_wanted` returns false.
-pub(super) fn stop_marked(mark: &str, is_wanted: impl Fn() -> bool) {
-    let until = Instant::now() + TIMEOUT;
-    while is_wanted() && Instant::now() < until {
+/// Stops everything that carries the mark, until nothing of it runs or `should_continue` returns false.
+pub(super) fn stop_marked(mark: &str, should_continue: impl Fn() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while should_continue() && Instant::now() < deadline {
         let found = marked(mark).into_iter();
         let running: Vec<_> = found
             .filter(|(_, process)| process.state != 'T')

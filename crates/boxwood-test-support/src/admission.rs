@@ -9,7 +9,7 @@ use boxwood_api::{FieldError, SessionId, SpecRequest};
 use boxwood_policy::{Admission, Denial, Facts, OpenedPath, Origin, PolicyRules, admit};
 
 #[derive(Debug, thiserror::Error)]
-pub enum AskedError {
+pub enum AdmissionError {
     #[error("the test's session id is not legal")]
     Id(#[from] FieldError),
     #[error("the test's directory `{path}` could not be opened")]
@@ -26,7 +26,7 @@ pub fn admission(
     session: &str,
     cmd: &str,
     change: impl FnOnce(&mut SpecRequest),
-) -> Result<Admission, AskedError> {
+) -> Result<Admission, AdmissionError> {
     admission_for(Origin::Operator, &[], session, cmd, change)
 }
 
@@ -36,7 +36,7 @@ pub fn admission_under(
     session: &str,
     cmd: &str,
     change: impl FnOnce(&mut SpecRequest),
-) -> Result<Admission, AskedError> {
+) -> Result<Admission, AdmissionError> {
     judged(rules, Origin::Operator, &[], session, cmd, change)
 }
 
@@ -48,7 +48,7 @@ pub fn admission_for(
     session: &str,
     cmd: &str,
     change: impl FnOnce(&mut SpecRequest),
-) -> Result<Admission, AskedError> {
+) -> Result<Admission, AdmissionError> {
     judged(
         &PolicyRules::default(),
         origin,
@@ -66,7 +66,7 @@ fn judged(
     session: &str,
     cmd: &str,
     change: impl FnOnce(&mut SpecRequest),
-) -> Result<Admission, AskedError> {
+) -> Result<Admission, AdmissionError> {
     let mut request = SpecRequest {
         session_id: Some(SessionId::new(session)?),
         cmd: cmd.to_owned(),
@@ -91,7 +91,7 @@ fn judged(
     Ok(admit(&request, origin, &facts, rules)?)
 }
 
-fn open_skill(directory: &Path) -> Result<OpenedPath, AskedError> {
+fn open_skill(directory: &Path) -> Result<OpenedPath, AdmissionError> {
     let name = directory.file_name().unwrap_or_default();
     Ok(OpenedPath {
         given: name.to_string_lossy().into_owned(),
@@ -99,8 +99,8 @@ fn open_skill(directory: &Path) -> Result<OpenedPath, AskedError> {
     })
 }
 
-fn open(path: &str) -> Result<OpenedPath, AskedError> {
-    let failed = |source| AskedError::Open {
+fn open(path: &str) -> Result<OpenedPath, AdmissionError> {
+    let failed = |source| AdmissionError::Open {
         path: path.to_owned(),
         source,
     };
