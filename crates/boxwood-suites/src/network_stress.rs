@@ -119,8 +119,8 @@ async fn call_the_host(benches: &[Arc<Fixture>], duration: Duration) -> anyhow::
     }
     let mut calls = Ok(0);
     for task in tasks {
-        let made = task.await.context("a task of the test").flatten();
-        calls = calls.and_then(|sum: u64| Ok(sum + made?));
+        let count = task.await.context("a task of the test").flatten();
+        calls = calls.and_then(|sum: u64| Ok(sum + count?));
     }
     let calls = listeners.check_no_arrivals(calls).await?;
     ensure!(calls > 0, "no call was made");
@@ -144,8 +144,8 @@ async fn call(test_box: &TestBox, duration: Duration, targets: &[String]) -> any
     let mut argv = vec!["python3", "-I", "-c", CALL, &seconds];
     argv.extend(targets.iter().map(String::as_str));
     let running = test_box.spawn(request(&argv)).await?;
-    let said = running.finish_within(duration + GRACE).await?.text()?;
-    said.trim().parse().context("the number of calls")
+    let text = running.finish_within(duration + GRACE).await?.text()?;
+    text.trim().parse().context("the number of calls")
 }
 
 /// Keeps every processor busy until it is dropped.

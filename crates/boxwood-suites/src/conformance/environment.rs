@@ -117,12 +117,12 @@ async fn a_request_adds_to_the_environment_and_wins(fixture: &Fixture) -> anyhow
 
 async fn commands_run_as_box(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of(
             "id -u; id -g; id -un; id -ru; cat /proc/self/loginuid 2>/dev/null >/dev/null; echo ~",
         )
         .await?;
-    ensure!(said == "1000\n1000\nbox\n1000\n/home/box\n", "{said:?}");
+    ensure!(text == "1000\n1000\nbox\n1000\n/home/box\n", "{text:?}");
     let groups = test_box.stdout_of("id -G").await?;
     let mapped = groups
         .split_whitespace()
@@ -167,10 +167,10 @@ async fn signals_are_neither_blocked_nor_ignored(fixture: &Fixture) -> anyhow::R
             "/proc/self/status",
         ]))
         .await?;
-    let said = ran.text()?;
+    let text = ran.text()?;
     ensure!(
-        said.lines().count() == 2 && said.lines().all(|line| line.ends_with("0000000000000000")),
-        "{said}"
+        text.lines().count() == 2 && text.lines().all(|line| line.ends_with("0000000000000000")),
+        "{text}"
     );
     Ok(())
 }
@@ -179,36 +179,36 @@ async fn usual_tools_are_there(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     test_box.stdout_of("for tool in sh ls cat grep sed tar python3 env; do command -v $tool >/dev/null || exit 1; done")
         .await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("python3 -c 'import ssl, json, ctypes, sqlite3; print(6 * 7)'")
         .await?;
-    ensure!(said == "42\n");
+    ensure!(text == "42\n");
     // The suite's host has node; a box made of the host's system must run it.
     if fixture.host().root == RootFrom::TheHost && std::path::Path::new("/usr/bin/node").exists() {
-        let said = test_box.stdout_of("node -e 'console.log(6 * 7)'").await?;
-        ensure!(said == "42\n");
+        let text = test_box.stdout_of("node -e 'console.log(6 * 7)'").await?;
+        ensure!(text == "42\n");
     }
     Ok(())
 }
 
 async fn python_is_python3_and_pip_runs(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let said = test_box.stdout_of("python3 -m pip --version").await?;
-    ensure!(said.starts_with("pip "), "{said:?}");
+    let text = test_box.stdout_of("python3 -m pip --version").await?;
+    ensure!(text.starts_with("pip "), "{text:?}");
     // The contents of an image are not ours.
     if fixture.host().root == RootFrom::AnImage {
         return Ok(());
     }
-    let said = test_box
+    let text = test_box
         .stdout_of("python -c 'import sys; print(sys.version_info[0])'")
         .await?;
-    ensure!(said == "3\n");
+    ensure!(text == "3\n");
     // The distribution's marker would refuse every `pip install`.
-    let said = test_box
+    let text = test_box
         .stdout_of("find /usr/lib/python3* -name EXTERNALLY-MANAGED -size +0 2>/dev/null | wc -l")
         .await?;
     ensure!(
-        said.trim() == "0",
+        text.trim() == "0",
         "the EXTERNALLY-MANAGED marker is visible"
     );
     Ok(())
@@ -216,12 +216,12 @@ async fn python_is_python3_and_pip_runs(fixture: &Fixture) -> anyhow::Result<()>
 
 async fn certificates_are_there(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of(
             "python3 -c 'import ssl; print(len(ssl.create_default_context().get_ca_certs()))'",
         )
         .await?;
-    let count: usize = said.trim().parse()?;
+    let count: usize = text.trim().parse()?;
     ensure!(count > 10, "{count} certificates");
     test_box.stdout_of("for name in SSL_CERT_FILE PIP_CERT REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS; do eval file=\\${$name-}; [ -z \"$file\" ] || [ -r \"$file\" ] || { echo $name $file; exit 1; }; done")
         .await?;
@@ -269,9 +269,9 @@ async fn there_is_no_controlling_terminal(fixture: &Fixture) -> anyhow::Result<(
         ran.code() != Some(0),
         "a command opened a controlling terminal"
     );
-    let said = test_box
+    let text = test_box
         .stdout_of("ps -o tty= -p $$ 2>/dev/null || echo '?'")
         .await?;
-    ensure!(said.trim() == "?", "{said:?}");
+    ensure!(text.trim() == "?", "{text:?}");
     Ok(())
 }

@@ -103,7 +103,7 @@ async fn a_program_without_a_slash_is_looked_up_in_the_path(
 
 async fn arguments_arrive_untouched(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let odd = [
+    let arguments = [
         "",
         " ",
         "a b",
@@ -117,10 +117,10 @@ async fn arguments_arrive_untouched(fixture: &Fixture) -> anyhow::Result<()> {
     ];
     let argv: Vec<&str> = ["/usr/bin/printf", "%s\\0"]
         .into_iter()
-        .chain(odd)
+        .chain(arguments)
         .collect();
     let ran = test_box.run(request(&argv)).await?;
-    let expected = odd.join("\0") + "\0";
+    let expected = arguments.join("\0") + "\0";
     ensure!(ran.text()? == expected, "got {:?}", ran.out());
     Ok(())
 }
@@ -141,13 +141,13 @@ async fn the_working_directory_is_created(fixture: &Fixture) -> anyhow::Result<(
     // A directory that cannot be created fails the command and does not break the box.
     let mut spawn_request = shell("echo ran");
     "/proc/nowhere".clone_into(&mut spawn_request.cwd);
-    let odd = match test_box.spawn(spawn_request).await {
+    let result = match test_box.spawn(spawn_request).await {
         Err(_) => None,
         Ok(running) => Some(running.finish().await?),
     };
     ensure!(
-        odd.as_ref().is_none_or(|ran| ran.code() != Some(0)),
-        "ran in a directory that cannot exist: {odd:?}"
+        result.as_ref().is_none_or(|ran| ran.code() != Some(0)),
+        "ran in a directory that cannot exist: {result:?}"
     );
     test_box.assert_responsive().await
 }

@@ -139,10 +139,10 @@ async fn a_file_is_exchanged_in_one_step(fixture: &Fixture) -> anyhow::Result<()
         .await?;
     let written = write(&test_box, "/workspace/link", "new\n").await?;
     ensure!(!written.created);
-    let said = test_box
+    let output = test_box
         .stdout_of("cat file; find file -printf '%m\\n'; readlink link; ls -A")
         .await?;
-    ensure!(said == "new\n750\nfile\nfile\nlink\n", "{said:?}");
+    ensure!(output == "new\n750\nfile\nfile\nlink\n", "{output:?}");
     // A concurrent reader sees the old or the new text, never half of one.
     let texts = ["a".repeat(300_000), "b".repeat(300_000)];
     write(&test_box, "/workspace/file", &texts[0]).await?;
@@ -159,8 +159,8 @@ async fn a_file_is_exchanged_in_one_step(fixture: &Fixture) -> anyhow::Result<()
         write(&test_box, "/workspace/file", &texts[turn % 2]).await?;
     }
     write(&test_box, "/workspace/stop", "").await?;
-    let seen = watcher.await??;
-    ensure!(!seen.contains("half"), "{seen:?}");
+    let output = watcher.await??;
+    ensure!(!output.contains("half"), "{output:?}");
     Ok(())
 }
 
@@ -273,8 +273,8 @@ async fn large_texts_pass_whole(fixture: &Fixture) -> anyhow::Result<()> {
     let some = read(&test_box, some).await?;
     ensure!(some.content.len() == 2 * 1024 * 1024 && some.truncated);
     ensure!(some.total_lines == Some(128 * 1024));
-    let usual = read(&test_box, of("/workspace/big")).await?;
-    ensure!(usual.content.len() == 256 * 1024 && usual.truncated);
+    let unlimited = read(&test_box, of("/workspace/big")).await?;
+    ensure!(unlimited.content.len() == 256 * 1024 && unlimited.truncated);
     let mut many = lines("0123", "/workspace/big");
     many.limit = Some(10_000);
     let many = grep(&test_box, many).await?;
@@ -294,7 +294,7 @@ async fn refusals_have_fixed_texts(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     test_box.stdout_of("touch file").await?;
     let nowhere = "/workspace/no/where";
-    for (tool, fault, words) in [
+    for (tool, fault, expected) in [
         (
             FileTool::Read(of(nowhere)),
             FileFault::NotFound,
@@ -328,8 +328,8 @@ async fn refusals_have_fixed_texts(fixture: &Fixture) -> anyhow::Result<()> {
     ] {
         let (output, text) = refusal(&test_box, tool).await?;
         ensure!(
-            output == fault && text == words,
-            "{output:?} {text:?} {words:?}"
+            output == fault && text == expected,
+            "{output:?} {text:?} {expected:?}"
         );
     }
     let (fault, text) = refusal(&test_box, FileTool::Grep(lines("(", "/workspace"))).await?;
@@ -385,11 +385,11 @@ async fn special_files_do_not_block(fixture: &Fixture) -> anyhow::Result<()> {
 async fn tools_have_the_rights_of_a_command(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     write(&test_box, "/workspace/made/deep/file", "x").await?;
-    let said = test_box
+    let lines = test_box
         .stdout_of("find made -printf '%U:%G\\n' | sort -u; id -u; id -g")
         .await?;
-    let mut said = said.lines();
-    let (owner, uid, gid) = (said.next(), said.next(), said.next());
+    let mut lines = lines.lines();
+    let (owner, uid, gid) = (lines.next(), lines.next(), lines.next());
     ensure!(
         owner
             == Some(&format!(

@@ -203,10 +203,10 @@ async fn moving_overwrites_only_on_request(fixture: &Fixture) -> anyhow::Result<
     test_box
         .stdout_of("echo one > one; echo two > two; mkdir d; echo in > d/in")
         .await?;
-    let kept = test_box
+    let fault = test_box
         .file_fault(rename("/workspace/one", "/workspace/two", false))
         .await?;
-    ensure!(kept == FileFault::Exists, "{kept:?}");
+    ensure!(fault == FileFault::Exists, "{fault:?}");
     ensure!(test_box.stdout_of("cat one two").await? == "one\ntwo\n");
     test_box
         .file(rename("/workspace/one", "/workspace/two", true))
@@ -236,8 +236,8 @@ async fn removing_a_tree_needs_to_be_said(fixture: &Fixture) -> anyhow::Result<(
     let test_box = fixture.start(&BoxSpec::new()).await?;
     test_box.stdout_of("mkdir -p t/a/b; echo x > t/a/b/c; ln -s /etc t/link; mkdir keep; echo k > keep/k; ln -s ../keep t/keep; mkfifo t/p")
         .await?;
-    let full = test_box.file_fault(remove("/workspace/t", false)).await?;
-    ensure!(full == FileFault::NotEmpty, "{full:?}");
+    let fault = test_box.file_fault(remove("/workspace/t", false)).await?;
+    ensure!(fault == FileFault::NotEmpty, "{fault:?}");
     test_box.file(remove("/workspace/t", true)).await?;
     ensure!(
         test_box
@@ -247,8 +247,8 @@ async fn removing_a_tree_needs_to_be_said(fixture: &Fixture) -> anyhow::Result<(
     );
     test_box.file(remove("/workspace/keep/k", false)).await?;
     test_box.file(remove("/workspace/keep", false)).await?;
-    let gone = test_box.file_fault(remove("/workspace/keep", true)).await?;
-    ensure!(gone == FileFault::NotFound, "{gone:?}");
+    let fault = test_box.file_fault(remove("/workspace/keep", true)).await?;
+    ensure!(fault == FileFault::NotFound, "{fault:?}");
     test_box
         .stdout_of("mkdir -p target; echo t > target/t; ln -s target s")
         .await?;
@@ -296,11 +296,11 @@ async fn each_fault_has_its_own_kind(fixture: &Fixture) -> anyhow::Result<()> {
         (open(&long, write), FileFault::BadPath),
     ];
     for (call, expected) in table {
-        let what = format!("{call:?}");
+        let description = format!("{call:?}");
         let found = test_box.file_fault(call).await?;
         ensure!(
             found == expected,
-            "{what}: {found:?} instead of {expected:?}"
+            "{description}: {found:?} instead of {expected:?}"
         );
     }
     let directory = test_box
@@ -429,10 +429,10 @@ async fn files_belong_to_the_box_user(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     test_box.write("/workspace/file", b"x").await?;
     test_box.file(mkdir("/workspace/made/deep", true)).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("stat -c %u:%g file made made/deep | sort -u")
         .await?;
-    ensure!(said == "1000:1000\n", "{said:?}");
+    ensure!(text == "1000:1000\n", "{text:?}");
     Ok(())
 }
 

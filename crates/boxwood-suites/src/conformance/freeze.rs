@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::harness::case::cases;
 use crate::harness::fork_tree::{GROWING, grows, grows_no_more};
-use crate::harness::host_side::{all_gone, host_pids_with, marker, seen};
+use crate::harness::host_side::{host_pids_with, marker, wait_for_processes, wait_until_gone};
 use crate::harness::test_box::request;
 use crate::{BoxSpec, Fixture, TestBox};
 use boxwood_backend::{ExitStatus, FileAnswer, FileCall, OpenFor, Scope};
@@ -141,7 +141,7 @@ async fn a_growing_tree_is_frozen_as_a_whole(fixture: &Fixture) -> anyhow::Resul
         .await?;
     grows(&test_box).await?;
     // The root of the tree sleeps; the other processes end after a moment.
-    let pids = seen(&mark, 1).await?;
+    let pids = wait_for_processes(&mark, 1).await?;
     let mut results = pids
         .iter()
         .filter_map(|&pid| has_cgroup_of_its_command(pid).ok());
@@ -166,7 +166,7 @@ async fn a_growing_tree_is_frozen_as_a_whole(fixture: &Fixture) -> anyhow::Resul
             .context("the tree does not continue")?;
     }
     running.control.signal(9, Scope::Tree).await?;
-    all_gone(&mark).await?;
+    wait_until_gone(&mark).await?;
     grows_no_more(&test_box).await?;
     test_box.assert_responsive().await
 }
@@ -178,10 +178,10 @@ async fn a_frozen_box_can_be_stopped(fixture: &Fixture) -> anyhow::Result<()> {
         .spawn(request(&["python3", "-c", GROWING, &mark]))
         .await?;
     grows(&test_box).await?;
-    seen(&mark, 1).await?;
+    wait_for_processes(&mark, 1).await?;
     freeze(&test_box).await?;
     test_box.stop().await?;
-    all_gone(&mark).await?;
+    wait_until_gone(&mark).await?;
     let ran = running.finish_within(Duration::from_secs(10)).await?;
     ensure!(
         matches!(ran.exit.status, ExitStatus::BoxGone | ExitStatus::Signal(9)),
@@ -198,14 +198,14 @@ async fn a_frozen_tree_can_be_killed(fixture: &Fixture) -> anyhow::Result<()> {
         .spawn(request(&["python3", "-c", GROWING, &mark]))
         .await?;
     grows(&test_box).await?;
-    seen(&mark, 1).await?;
+    wait_for_processes(&mark, 1).await?;
     freeze(&test_box).await?;
     running.control.signal(9, Scope::Tree).await?;
     let exit = tokio::time::timeout(Duration::from_secs(10), running.control.wait())
         .await
         .context("a frozen program does not die")?;
     ensure!(exit.status == ExitStatus::Signal(9), "{exit:?}");
-    all_gone(&mark).await?;
+    wait_until_gone(&mark).await?;
     thaw(&test_box).await?;
     grows_no_more(&test_box).await?;
     test_box.assert_responsive().await

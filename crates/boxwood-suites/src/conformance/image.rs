@@ -58,10 +58,10 @@ async fn a_directory_can_be_the_root(fixture: &Fixture) -> anyhow::Result<()> {
                     .read_only_root(read_only),
             )
             .await?;
-        let said = test_box
+        let text = test_box
             .stdout_of("cat /etc/issue-of-the-image file; id -u; test ! -e /usr/bin/python3 && echo small; echo x > /tmp/x && echo x > ~/x && cat /proc/self/comm")
             .await?;
-        ensure!(said == "image\nmounted\n1000\nsmall\ncat\n", "{said:?}");
+        ensure!(text == "image\nmounted\n1000\nsmall\ncat\n", "{text:?}");
         if fixture.host().has_feature(Feature::Files) {
             ensure!(test_box.read("/etc/issue-of-the-image").await? == b"image\n");
         }
@@ -83,10 +83,10 @@ async fn the_directory_itself_is_never_changed(fixture: &Fixture) -> anyhow::Res
     }
     // A box from the same image finds it as it was made.
     let test_box = fixture.start(&BoxSpec::new().image(&root)).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("cat /etc/issue-of-the-image; ls -d /bin/new /etc/dir /new 2>/dev/null; true")
         .await?;
-    ensure!(said == "image\n", "{said:?}");
+    ensure!(text == "image\n", "{text:?}");
     ensure!(std::fs::read_to_string(root.join("etc/issue-of-the-image"))? == "image\n");
     for name in ["bin/new", "etc/dir", "new"] {
         ensure!(

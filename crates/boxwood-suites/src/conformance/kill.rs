@@ -7,7 +7,7 @@ use boxwood_api::Mechanism;
 
 use crate::harness::case::cases;
 use crate::harness::fork_tree::{GROWING, grows, grows_no_more};
-use crate::harness::host_side::{all_gone, host_pids_with, marker, seen};
+use crate::harness::host_side::{host_pids_with, marker, wait_for_processes, wait_until_gone};
 use crate::harness::test_box::{request, shell};
 use crate::{BoxSpec, Fixture, TestBox};
 use boxwood_backend::{ExitStatus, ProcessControl, Scope};
@@ -97,8 +97,8 @@ fn disguised(program: &str, mark: &str) -> boxwood_backend::SpawnRequest {
 }
 
 /// Waits until the host sees `count` processes of the disguise, so that it is really worn.
-async fn worn(mark: &str, count: usize) -> anyhow::Result<()> {
-    seen(mark, count).await?;
+async fn wait_until_disguised(mark: &str, count: usize) -> anyhow::Result<()> {
+    wait_for_processes(mark, count).await?;
     tokio::time::sleep(Duration::from_millis(150)).await;
     Ok(())
 }
@@ -109,7 +109,7 @@ async fn dies(fixture: &Fixture, program: &str, count: usize) -> anyhow::Result<
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let mark = marker("disguise");
     let running = test_box.spawn(disguised(program, &mark)).await?;
-    worn(&mark, count).await?;
+    wait_until_disguised(&mark, count).await?;
     dies_alone(fixture, &test_box, running.control.as_ref(), &mark).await?;
     test_box.assert_responsive().await
 }
@@ -129,12 +129,12 @@ async fn dies_alone(
             &bystander,
         ]))
         .await?;
-    seen(&bystander, 1).await?;
+    wait_for_processes(&bystander, 1).await?;
     let began = Instant::now();
     control.signal(9, Scope::Tree).await?;
     let exit = control.wait().await;
     ensure!(exit.status == ExitStatus::Signal(9), "{exit:?}");
-    all_gone(mark).await?;
+    wait_until_gone(mark).await?;
     ensure!(
         began.elapsed() < Duration::from_secs(5),
         "took {:?}",
@@ -210,16 +210,16 @@ async fn a_tree_whose_root_has_ended_dies(fixture: &Fixture) -> anyhow::Result<(
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let mark = marker("orphans");
     let running = test_box.spawn(disguised(ROOT_ENDS, &mark)).await?;
-    worn(&mark, 4).await?;
+    wait_until_disguised(&mark, 4).await?;
     let exit = running.control.wait().await;
     ensure!(exit.status == ExitStatus::Code(0), "{exit:?}");
     // A holder of the handle may kill what the program left behind. A backend may also report that the program
     // has ended, but only if nothing is left of its tree.
     match running.control.signal(9, Scope::Tree).await {
-        Ok(()) => all_gone(&mark).await?,
+        Ok(()) => wait_until_gone(&mark).await?,
         Err(boxwood_backend::ControlError::Ended) => {
             test_box.stop().await?;
-            return all_gone(&mark).await;
+            return wait_until_gone(&mark).await;
         }
         Err(other) => return Err(other.into()),
     }
@@ -232,17 +232,17 @@ async fn the_other_programs_of_the_box_live_on(fixture: &Fixture) -> anyhow::Res
     let second = marker("second");
     let one = test_box.spawn(disguised(DOUBLE_FORK, &first)).await?;
     let two = test_box.spawn(disguised(DOUBLE_FORK, &second)).await?;
-    worn(&first, 2).await?;
-    worn(&second, 2).await?;
+    wait_until_disguised(&first, 2).await?;
+    wait_until_disguised(&second, 2).await?;
     one.control.signal(9, Scope::Tree).await?;
-    all_gone(&first).await?;
+    wait_until_gone(&first).await?;
     ensure!(
         host_pids_with(&second).len() == 2,
         "a neighbour command was hit"
     );
     test_box.stdout_of("echo kept > /workspace/kept").await?;
     two.control.signal(9, Scope::Tree).await?;
-    all_gone(&second).await?;
+    wait_until_gone(&second).await?;
     ensure!(test_box.stdout_of("cat /workspace/kept").await? == "kept\n");
     Ok(())
 }
@@ -287,7 +287,7 @@ async fn stop_takes_everything_however_hidden(fixture: &Fixture) -> anyhow::Resu
             )))
             .await?,
     );
-    worn(&mark, expected).await?;
+    wait_until_disguised(&mark, expected).await?;
     test_box.stop().await?;
     ensure!(
         host_pids_with(&mark).is_empty(),

@@ -278,15 +278,15 @@ async fn the_probe_agrees_with_the_label(fixture: &Fixture) -> anyhow::Result<()
 
 async fn the_capabilities_are_what_is_offered(fixture: &Fixture) -> anyhow::Result<()> {
     let capabilities = fixture.backend().capabilities();
-    for (feature, said) in [
+    for (feature, reported) in [
         (Feature::Files, capabilities.files),
         (Feature::LiveMounts, capabilities.live_mounts),
         (Feature::Terminal, capabilities.pty),
         (Feature::Adoption, capabilities.adoption),
     ] {
         ensure!(
-            said == fixture.host().has_feature(feature),
-            "{}: the backend says {said}",
+            reported == fixture.host().has_feature(feature),
+            "{}: the backend says {reported}",
             feature.name()
         );
     }

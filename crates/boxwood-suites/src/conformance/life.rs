@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use boxwood_api::{MountMode, ReadTextRequest};
 
 use crate::harness::case::cases;
-use crate::harness::host_side::{all_gone, host_pids_with, marker, seen};
+use crate::harness::host_side::{host_pids_with, marker, wait_for_processes, wait_until_gone};
 use crate::harness::test_box::{request, shell};
 use crate::{BoxSpec, Fixture, Host, Privilege, TestBox};
 use boxwood_backend::{
@@ -25,7 +25,7 @@ cases! { "life":
     boxes_start_and_stop_at_the_same_time,
 }
 
-async fn gone(test_box: &TestBox) -> anyhow::Result<()> {
+async fn wait_until_box_gone(test_box: &TestBox) -> anyhow::Result<()> {
     tokio::time::timeout(Duration::from_secs(10), test_box.sandbox().gone())
         .await
         .context("gone() does not resolve")?;
@@ -45,10 +45,10 @@ async fn stop_ends_everything(fixture: &Fixture) -> anyhow::Result<()> {
             &mark,
         ]))
         .await?;
-    seen(&mark, 1).await?;
+    wait_for_processes(&mark, 1).await?;
     test_box.stop().await?;
     ensure!(host_pids_with(&mark).is_empty(), "alive after stop");
-    gone(&test_box).await?;
+    wait_until_box_gone(&test_box).await?;
     drop(running);
     Ok(())
 }
@@ -94,21 +94,21 @@ async fn programs_in_a_box_that_ends_fail_with_gone(fixture: &Fixture) -> anyhow
             soon_stopped(&test_box)
         );
         stopped?;
-        let taken = some? + more?;
+        let started = some? + more?;
         let ran = std::fs::read_to_string(directory.join("ran")).unwrap_or_default();
         let ran = ran.lines().count();
-        ensure!(ran <= taken, "{ran} commands ran, {taken} were taken");
+        ensure!(ran <= started, "{ran} commands ran, {started} were taken");
     }
     Ok(())
 }
 
 /// How many commands it took before it was gone.
 async fn spawn_until_gone(test_box: &TestBox) -> anyhow::Result<usize> {
-    let mut taken = 0;
+    let mut started = 0;
     loop {
         match test_box.sandbox().spawn(shell("echo x >> ran")).await {
-            Ok(_process) => taken += 1,
-            Err(SpawnError::Gone) => return Ok(taken),
+            Ok(_process) => started += 1,
+            Err(SpawnError::Gone) => return Ok(started),
             // On a busy machine, commands start faster than they end.
             Err(SpawnError::PidsLimit) => tokio::task::yield_now().await,
             Err(error) => return Err(error).context("a command while the box goes"),
@@ -188,16 +188,19 @@ async fn gone_resolves_when_init_is_killed(fixture: &Fixture) -> anyhow::Result<
             &mark,
         ]))
         .await?;
-    let pid = *seen(&mark, 1).await?.first().context("no process")?;
+    let pid = *wait_for_processes(&mark, 1)
+        .await?
+        .first()
+        .context("no process")?;
     kill_from_the_host(fixture.host(), init_of(pid)?).await?;
-    gone(&test_box).await?;
+    wait_until_box_gone(&test_box).await?;
     let ran = running.finish_within(Duration::from_secs(10)).await?;
     ensure!(
         matches!(ran.exit.status, ExitStatus::BoxGone | ExitStatus::Signal(9)),
         "{:?}",
         ran.exit
     );
-    all_gone(&mark).await?;
+    wait_until_gone(&mark).await?;
     let spawned = test_box.sandbox().spawn(shell("true")).await;
     ensure!(
         matches!(spawned, Err(SpawnError::Gone)),

@@ -31,13 +31,13 @@ fn expected(fixture: &Fixture, test_box: &TestBox, mechanism: Mechanism) -> anyh
         label.has(mechanism)
     );
     if !expects {
-        let said = label
+        let text = label
             .missing
             .iter()
             .find(|missing| missing.mechanism == mechanism)
             .with_context(|| format!("the label is silent about `{mechanism:?}`"))?;
         ensure!(
-            !said.why.is_empty(),
+            !text.why.is_empty(),
             "the label gives no reason for `{mechanism:?}`"
         );
     }

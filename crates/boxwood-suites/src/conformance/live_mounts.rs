@@ -34,8 +34,8 @@ fn package(fixture: &Fixture, name: &str) -> anyhow::Result<std::path::PathBuf> 
     Ok(path)
 }
 
-fn refused(joined: Result<(), MountError>) -> anyhow::Result<String> {
-    match joined {
+fn refused(result: Result<(), MountError>) -> anyhow::Result<String> {
+    match result {
         Err(MountError::Step { step, .. }) => Ok(step),
         other => bail!("{other:?} instead of a step that failed"),
     }
@@ -60,10 +60,10 @@ async fn a_box_that_is_gone_takes_no_mount(fixture: &Fixture) -> anyhow::Result<
     let source = package(fixture, "one")?;
     let test_box = fixture.start(&BoxSpec::new()).await?;
     test_box.stop().await?;
-    let joined = test_box
+    let result = test_box
         .try_mount(&source, "/workspace/one", MountMode::Ro)
         .await?;
-    ensure!(matches!(joined, Err(MountError::Gone)), "{joined:?}");
+    ensure!(matches!(result, Err(MountError::Gone)), "{result:?}");
     Ok(())
 }
 
@@ -89,17 +89,17 @@ async fn a_program_that_runs_sees_a_mount_that_joins(fixture: &Fixture) -> anyho
 
 async fn a_mount_joins_every_kind_of_workspace(fixture: &Fixture) -> anyhow::Result<()> {
     let source = package(fixture, "one")?;
-    let place = "/workspace/.skills/deep/er/one";
-    let seen = format!("cat {place}/SKILL.md");
+    let mount_path = "/workspace/.skills/deep/er/one";
+    let script = format!("cat {mount_path}/SKILL.md");
     let private = fixture.start(&BoxSpec::new()).await?;
-    private.mount(&source, place, MountMode::Rw).await?;
-    ensure!(private.stdout_of(&seen).await? == "one\n");
+    private.mount(&source, mount_path, MountMode::Rw).await?;
+    ensure!(private.stdout_of(&script).await? == "one\n");
     let directory = fixture.host_dir("workspace")?;
     let shared = fixture
         .start(&BoxSpec::new().workspace(&directory, MountMode::Rw))
         .await?;
-    shared.mount(&source, place, MountMode::Rw).await?;
-    ensure!(shared.stdout_of(&seen).await? == "one\n");
+    shared.mount(&source, mount_path, MountMode::Rw).await?;
+    ensure!(shared.stdout_of(&script).await? == "one\n");
     // The host sees a mount point, which is the workspace owner's, and not what is mounted on it.
     let owner = std::fs::metadata(&directory)?;
     for part in [".skills", ".skills/deep/er/one"] {
@@ -116,14 +116,14 @@ async fn a_mount_joins_every_kind_of_workspace(fixture: &Fixture) -> anyhow::Res
     let read_only = fixture
         .start(&BoxSpec::new().workspace(&directory, MountMode::Ro))
         .await?;
-    read_only.mount(&source, place, MountMode::Rw).await?;
-    ensure!(read_only.stdout_of(&seen).await? == "one\n");
+    read_only.mount(&source, mount_path, MountMode::Rw).await?;
+    ensure!(read_only.stdout_of(&script).await? == "one\n");
     // As root inside, where init is another than uid 0.
     if fixture.host().root_inside {
         let root = BoxSpec::new().user(boxwood_policy::BoxUser::Root);
         let root = fixture.start(&root).await?;
-        root.mount(&source, place, MountMode::Rw).await?;
-        ensure!(root.stdout_of(&format!("{seen}; id -u")).await? == "one\n0\n");
+        root.mount(&source, mount_path, MountMode::Rw).await?;
+        ensure!(root.stdout_of(&format!("{script}; id -u")).await? == "one\n0\n");
     }
     Ok(())
 }
@@ -172,10 +172,10 @@ async fn a_writable_mount_that_joined_keeps_the_hosts_owner(
     test_box
         .mount(&source, "/workspace/owned", MountMode::Rw)
         .await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("set -e; cd owned; echo new > new; mkdir dir; echo more >> SKILL.md; stat -c %u . SKILL.md new dir | sort -u")
         .await?;
-    ensure!(said == "1000\n", "inside the files belong to {said:?}");
+    ensure!(text == "1000\n", "inside the files belong to {text:?}");
     for name in ["new", "dir", "SKILL.md"] {
         let found = std::fs::symlink_metadata(source.join(name)).context(name)?;
         ensure!(
@@ -198,20 +198,20 @@ async fn a_single_file_may_join(fixture: &Fixture) -> anyhow::Result<()> {
     ensure!(test_box.stdout_of("cat given/it.txt; ls given").await? == "one file\nit.txt\n");
     // A directory is no place for it.
     test_box.stdout_of("mkdir directory").await?;
-    let joined = test_box
+    let result = test_box
         .try_mount(&file, "/workspace/directory", MountMode::Ro)
         .await?;
-    refused(joined)?;
+    refused(result)?;
     test_box.assert_responsive().await
 }
 
 async fn a_source_made_anew_takes_the_old_ones_place(fixture: &Fixture) -> anyhow::Result<()> {
     let source = package(fixture, "one")?;
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let place = "/workspace/.skills/one";
-    test_box.mount(&source, place, MountMode::Rw).await?;
+    let mount_path = "/workspace/.skills/one";
+    test_box.mount(&source, mount_path, MountMode::Rw).await?;
     // A process has it as its working directory.
-    let standing = test_box
+    let process = test_box
         .process(request(&["sh", "-c", "cd .skills/one && exec sleep 600"]))
         .await?;
     for round in 0..3 {
@@ -219,13 +219,13 @@ async fn a_source_made_anew_takes_the_old_ones_place(fixture: &Fixture) -> anyho
         std::fs::create_dir(&source)?;
         std::fs::set_permissions(&source, PermissionsExt::from_mode(0o777))?;
         std::fs::write(source.join("SKILL.md"), format!("round {round}\n"))?;
-        test_box.mount(&source, place, MountMode::Rw).await?;
-        let said = test_box.stdout_of("cat .skills/one/SKILL.md").await?;
-        ensure!(said == format!("round {round}\n"), "{said:?}");
+        test_box.mount(&source, mount_path, MountMode::Rw).await?;
+        let text = test_box.stdout_of("cat .skills/one/SKILL.md").await?;
+        ensure!(text == format!("round {round}\n"), "{text:?}");
         test_box.stdout_of("echo mine > .skills/one/mine").await?;
         ensure!(source.join("mine").exists());
     }
-    standing.control.signal(9, Scope::Tree).await?;
+    process.control.signal(9, Scope::Tree).await?;
     test_box.stop().await
 }
 
@@ -254,23 +254,25 @@ async fn a_mount_joins_outside_the_workspace(fixture: &Fixture) -> anyhow::Resul
         let test_box = fixture
             .start(&BoxSpec::new().read_only_root(read_only))
             .await?;
-        for place in ["/data/deep/one", "/home/box/one", "/tmp/one", "/opt/one"] {
-            test_box.mount(&source, place, MountMode::Ro).await?;
-            let said = test_box.stdout_of(&format!("cat {place}/SKILL.md")).await?;
-            ensure!(said == "one\n", "{place}: {said:?}");
+        for mount_path in ["/data/deep/one", "/home/box/one", "/tmp/one", "/opt/one"] {
+            test_box.mount(&source, mount_path, MountMode::Ro).await?;
+            let text = test_box
+                .stdout_of(&format!("cat {mount_path}/SKILL.md"))
+                .await?;
+            ensure!(text == "one\n", "{mount_path}: {text:?}");
         }
         let ran = test_box.sh("echo x > /data/new; mkdir /new").await?;
         ensure!(ran.code() != Some(0), "the root can be written afterwards");
         // A writable one joins where commands may write, or is refused in words.
-        let joined = test_box
+        let result = test_box
             .try_mount(&source, "/data/rw", MountMode::Rw)
             .await?;
-        match joined {
+        match result {
             Ok(()) => {
                 test_box.stdout_of("echo x > /data/rw/new").await?;
             }
-            joined => {
-                let step = refused(joined)?;
+            result => {
+                let step = refused(result)?;
                 ensure!(step.contains("below the workspace"), "{step:?}");
             }
         }
@@ -285,10 +287,12 @@ async fn a_place_that_cannot_be_made_is_refused(fixture: &Fixture) -> anyhow::Re
     let test_box = fixture
         .start(&BoxSpec::new().workspace(&directory, MountMode::Ro))
         .await?;
-    for place in ["/workspace/.skills/one", "/workspace/file/one"] {
-        let joined = test_box.try_mount(&source, place, MountMode::Ro).await?;
-        let step = refused(joined)?;
-        ensure!(step.contains(place), "{step:?}");
+    for mount_path in ["/workspace/.skills/one", "/workspace/file/one"] {
+        let result = test_box
+            .try_mount(&source, mount_path, MountMode::Ro)
+            .await?;
+        let step = refused(result)?;
+        ensure!(step.contains(mount_path), "{step:?}");
     }
     ensure!(
         std::fs::read_dir(&directory)?.count() == 1,
@@ -311,8 +315,8 @@ async fn the_directory_that_joins_is_the_one_that_was_opened(
     std::os::unix::fs::symlink(&other, &source)?;
     // Refusing is as good as mounting what was checked.
     if test_box.mount_admitted(&spec).await?.is_ok() {
-        let said = test_box.stdout_of("cat one/SKILL.md").await?;
-        ensure!(said == "checked\n", "another directory joined: {said:?}");
+        let text = test_box.stdout_of("cat one/SKILL.md").await?;
+        ensure!(text == "checked\n", "another directory joined: {text:?}");
     }
     Ok(())
 }
@@ -323,14 +327,14 @@ async fn many_mounts_join_at_once(fixture: &Fixture) -> anyhow::Result<()> {
     let joining: Vec<_> = (0..24)
         .map(|number| {
             let (test_box, source) = (test_box.clone(), source.clone());
-            let place = format!("/workspace/.skills/{number}");
-            tokio::spawn(async move { test_box.mount(&source, &place, MountMode::Ro).await })
+            let mount_path = format!("/workspace/.skills/{number}");
+            tokio::spawn(async move { test_box.mount(&source, &mount_path, MountMode::Ro).await })
         })
         .collect();
-    for joined in joining {
-        tokio::time::timeout(Duration::from_secs(30), joined).await???;
+    for task in joining {
+        tokio::time::timeout(Duration::from_secs(30), task).await???;
     }
-    let said = test_box.stdout_of("cat .skills/*/SKILL.md | wc -l").await?;
-    ensure!(said.trim() == "24", "{said:?}");
+    let text = test_box.stdout_of("cat .skills/*/SKILL.md | wc -l").await?;
+    ensure!(text.trim() == "24", "{text:?}");
     Ok(())
 }

@@ -31,10 +31,10 @@ async fn a_writable_workspace_is_shared_with_the_host(fixture: &Fixture) -> anyh
     let test_box = fixture
         .start(&BoxSpec::new().workspace(&directory, MountMode::Rw))
         .await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("cat from-host; echo box > from-box; mkdir sub; echo deep > sub/deep; echo more >> from-host")
         .await?;
-    ensure!(said == "host\n", "{said:?}");
+    ensure!(text == "host\n", "{text:?}");
     ensure!(std::fs::read_to_string(directory.join("from-box"))? == "box\n");
     ensure!(std::fs::read_to_string(directory.join("sub/deep"))? == "deep\n");
     ensure!(std::fs::read_to_string(directory.join("from-host"))? == "host\nmore\n");
@@ -61,12 +61,12 @@ async fn files_keep_the_hosts_owner(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture
         .start(&BoxSpec::new().workspace(&directory, MountMode::Rw))
         .await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("set -e; cat old; echo new > new; mkdir dir; ln -s old link; echo more >> old; stat -c %u . old new dir | sort -u")
         .await?;
     ensure!(
-        said == "old\n1000\n",
-        "inside the files are not the box's own: {said:?}"
+        text == "old\n1000\n",
+        "inside the files are not the box's own: {text:?}"
     );
     for name in ["new", "dir", "link", "old"] {
         let found = std::fs::symlink_metadata(directory.join(name))
@@ -126,8 +126,8 @@ async fn a_workspace_of_mode_none_is_private(fixture: &Fixture) -> anyhow::Resul
     let test_box = fixture
         .start(&BoxSpec::new().workspace(&directory, MountMode::None))
         .await?;
-    let said = test_box.stdout_of("ls -A; echo x > mine; ls -A").await?;
-    ensure!(said == "mine\n", "{said:?}");
+    let text = test_box.stdout_of("ls -A; echo x > mine; ls -A").await?;
+    ensure!(text == "mine\n", "{text:?}");
     ensure!(!directory.join("mine").exists());
     Ok(())
 }
@@ -149,10 +149,10 @@ async fn extra_mounts_have_their_own_modes(fixture: &Fixture) -> anyhow::Result<
                 .extra(&missing_mechanisms, "/data/absent", MountMode::None),
         )
         .await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("cat /mnt/writable/file /data/readable/file && echo x > /mnt/writable/new && test ! -e /data/absent/file")
         .await?;
-    ensure!(said == "host\nhost\n", "{said:?}");
+    ensure!(text == "host\nhost\n", "{text:?}");
     ensure!(writable.join("new").exists());
     let ran = test_box.sh("echo x > /data/readable/new").await?;
     ensure!(ran.code() != Some(0), "a read-only extra mount was written");
@@ -166,10 +166,10 @@ async fn a_single_file_can_be_mounted(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture
         .start(&BoxSpec::new().extra(&file, "/data/given.txt", MountMode::Ro))
         .await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("cat /data/given.txt; cd /data; echo *")
         .await?;
-    ensure!(said == "one file\ngiven.txt\n", "{said:?}");
+    ensure!(text == "one file\ngiven.txt\n", "{text:?}");
     let ran = test_box.sh("echo x > /data/given.txt").await?;
     ensure!(ran.code() != Some(0));
     ensure!(std::fs::read_to_string(file)? == "one file\n");
@@ -215,8 +215,8 @@ async fn the_workspace_may_be_elsewhere(fixture: &Fixture) -> anyhow::Result<()>
             .await?;
         let mut spawn_request = crate::harness::test_box::shell("pwd; cat file");
         mount_path.clone_into(&mut spawn_request.cwd);
-        let said = test_box.run(spawn_request).await?.text()?;
-        ensure!(said == format!("{mount_path}\nhost\n"), "{said:?}");
+        let text = test_box.run(spawn_request).await?.text()?;
+        ensure!(text == format!("{mount_path}\nhost\n"), "{text:?}");
         test_box.stop().await?;
     }
     Ok(())
@@ -277,10 +277,10 @@ async fn the_mounted_directory_is_the_one_that_was_opened(fixture: &Fixture) -> 
         // Refusing is as good as mounting what was checked.
         Err(_) => Ok(()),
         Ok(test_box) => {
-            let said = test_box.stdout_of("cat file").await?;
+            let text = test_box.stdout_of("cat file").await?;
             ensure!(
-                said == "checked\n",
-                "another directory was mounted: {said:?}"
+                text == "checked\n",
+                "another directory was mounted: {text:?}"
             );
             Ok(())
         }

@@ -51,7 +51,7 @@ async fn processes_are_apart(fixture: &Fixture) -> anyhow::Result<()> {
             &mark,
         ]))
         .await?;
-    let seen = |test_box: &TestBox| {
+    let count_processes = |test_box: &TestBox| {
         let test_box = test_box.clone();
         let script = format!(
             "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c '{}' || true",
@@ -61,7 +61,7 @@ async fn processes_are_apart(fixture: &Fixture) -> anyhow::Result<()> {
     };
     // The searching shell has the words in its own arguments, so one hit does not count.
     ensure!(
-        seen(&one).await?.trim() != "0",
+        count_processes(&one).await?.trim() != "0",
         "the search itself finds nothing"
     );
     let beside = two.stdout_of("ls -d /proc/[0-9]* | wc -l").await?;
@@ -92,11 +92,11 @@ async fn abstract_sockets_are_apart(fixture: &Fixture) -> anyhow::Result<()> {
     .await?;
     let connect =
         "python3 -c \"import socket; socket.socket(socket.AF_UNIX).connect('\\0of-one')\"";
-    let own = one.sh(connect).await?;
+    let own_result = one.sh(connect).await?;
     ensure!(
-        own.code() == Some(0),
+        own_result.code() == Some(0),
         "the listener itself does not work: {}",
-        own.err()
+        own_result.err()
     );
     let ran = two.sh(connect).await?;
     ensure!(
@@ -111,17 +111,32 @@ async fn abstract_sockets_are_apart(fixture: &Fixture) -> anyhow::Result<()> {
 
 async fn system_v_memory_and_queues_are_apart(fixture: &Fixture) -> anyhow::Result<()> {
     let (one, two) = pair(fixture).await?;
-    let make = "import ctypes
+    let create_script = "import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 made = [libc.shmget(0x42, 4096, 0o1666), libc.semget(0x42, 1, 0o1666), libc.msgget(0x42, 0o1666)]
 print(min(made) >= 0)";
-    let look = "import ctypes
+    let find_script = "import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 found = [libc.shmget(0x42, 4096, 0), libc.semget(0x42, 1, 0), libc.msgget(0x42, 0)]
 print(max(found) >= 0)";
-    ensure!(one.run(request(&["python3", "-c", make])).await?.text()? == "True\n");
-    ensure!(one.run(request(&["python3", "-c", look])).await?.text()? == "True\n");
-    ensure!(two.run(request(&["python3", "-c", look])).await?.text()? == "False\n");
+    ensure!(
+        one.run(request(&["python3", "-c", create_script]))
+            .await?
+            .text()?
+            == "True\n"
+    );
+    ensure!(
+        one.run(request(&["python3", "-c", find_script]))
+            .await?
+            .text()?
+            == "True\n"
+    );
+    ensure!(
+        two.run(request(&["python3", "-c", find_script]))
+            .await?
+            .text()?
+            == "False\n"
+    );
     Ok(())
 }
 
@@ -139,11 +154,11 @@ async fn host_names_and_loopbacks_are_apart(fixture: &Fixture) -> anyhow::Result
     )
     .await?;
     let connect = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', 4242), 5)\"";
-    let own = one.sh(connect).await?;
+    let own_result = one.sh(connect).await?;
     ensure!(
-        own.code() == Some(0),
+        own_result.code() == Some(0),
         "loopback does not work in a box: {}",
-        own.err()
+        own_result.err()
     );
     let ran = two.sh(connect).await?;
     ensure!(

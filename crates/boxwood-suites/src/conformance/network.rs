@@ -18,10 +18,10 @@ cases! { "network":
 
 async fn off_is_a_loopback_and_nothing_else(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; tail -n +2 /proc/net/route | wc -l; python3 -c \"import socket; s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname()); print('loop')\"")
         .await?;
-    ensure!(said == "lo\n0\nloop\n", "{said:?}");
+    ensure!(text == "lo\n0\nloop\n", "{text:?}");
     Ok(())
 }
 
@@ -30,12 +30,12 @@ async fn on_has_an_interface_and_a_route(fixture: &Fixture) -> anyhow::Result<()
         return Ok(());
     }
     let test_box = fixture.start(&BoxSpec::new().network(Network::On)).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | grep -v lo | wc -l; cut -f2 /proc/net/route | grep -c 00000000")
         .await?;
     ensure!(
-        said == "1\n1\n",
-        "one interface, one default route: {said:?}"
+        text == "1\n1\n",
+        "one interface, one default route: {text:?}"
     );
     Ok(())
 }
@@ -68,7 +68,7 @@ async fn on_reaches_the_name_server(fixture: &Fixture) -> anyhow::Result<()> {
         return Ok(());
     }
     let test_box = fixture.start(&BoxSpec::new().network(Network::On)).await?;
-    let mut tries = TRIES;
+    let mut attempts = TRIES;
     loop {
         let on_host = tokio::process::Command::new("/usr/bin/python3")
             .args(["-c", ASK])
@@ -78,9 +78,9 @@ async fn on_reaches_the_name_server(fixture: &Fixture) -> anyhow::Result<()> {
         if (ran.code() == Some(0)) == on_host.status.success() {
             return Ok(());
         }
-        tries -= 1;
+        attempts -= 1;
         ensure!(
-            tries > 0,
+            attempts > 0,
             "the host's own name server: {:?}; from the box: {:?} {:?}",
             on_host.status,
             ran.exit,
@@ -95,27 +95,27 @@ async fn on_resolves_names_by_the_usual_call(fixture: &Fixture) -> anyhow::Resul
         return Ok(());
     }
     let test_box = fixture.start(&BoxSpec::new().network(Network::On)).await?;
-    let ask = "import socket
+    let script = "import socket
 try:
     socket.getaddrinfo('no-such-name.invalid', 80)
     print('found')
 except socket.gaierror as fault:
     print(fault.errno)";
     // -2 is `no such name`: a server answered. -3 is `try again`: none did.
-    let mut tries = TRIES;
+    let mut attempts = TRIES;
     loop {
-        let ran = test_box.run(request(&["python3", "-c", ask])).await?;
+        let ran = test_box.run(request(&["python3", "-c", script])).await?;
         let inside = ran.text()?;
         let outside = tokio::process::Command::new("/usr/bin/python3")
-            .args(["-c", ask])
+            .args(["-c", script])
             .output()
             .await?;
         let outside = String::from_utf8_lossy(&outside.stdout).into_owned();
         if inside == outside {
             return Ok(());
         }
-        tries -= 1;
-        ensure!(tries > 0, "inside {inside:?}, on the host {outside:?}");
+        attempts -= 1;
+        ensure!(attempts > 0, "inside {inside:?}, on the host {outside:?}");
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use boxwood_api::MountMode;
 
 use crate::harness::case::cases;
-use crate::harness::host_side::{all_gone, marker, seen};
+use crate::harness::host_side::{marker, wait_for_processes, wait_until_gone};
 use crate::harness::test_box::request;
 use crate::{BoxSpec, Fixture};
 use boxwood_backend::ExitStatus;
@@ -38,11 +38,11 @@ async fn kill_all_kills_every_program_and_the_box_lives_on(
     // The command that started this one has ended.
     let script = format!("setsid python3 -c 'import time; time.sleep(600)' {left} >&- 2>&- &");
     test_box.stdout_of(&script).await?;
-    seen(&mark, 3).await?;
-    seen(&left, 1).await?;
+    wait_for_processes(&mark, 3).await?;
+    wait_for_processes(&left, 1).await?;
     test_box.sandbox().kill_all().await.context("killing all")?;
-    all_gone(&mark).await?;
-    all_gone(&left).await?;
+    wait_until_gone(&mark).await?;
+    wait_until_gone(&left).await?;
     let ran = running.finish_within(Duration::from_secs(10)).await?;
     ensure!(ran.exit.status == ExitStatus::Signal(9), "{:?}", ran.exit);
     // Killing again is not an error.
@@ -84,10 +84,10 @@ async fn space_cannot_be_reserved_in_a_workspace_with_a_quota(
         .workspace(&workspace, MountMode::Rw)
         .quota_mb(64);
     let test_box = fixture.start(&spec).await?;
-    let said = test_box.run(request(&["python3", "-c", RESERVE])).await?;
-    let said = said.text()?;
+    let text = test_box.run(request(&["python3", "-c", RESERVE])).await?;
+    let text = text.text()?;
     let unsupported = "0 ENOTSUP\n1 ENOTSUP\n16 ENOTSUP\nresvsp ENOTSUP\n1048576\n";
-    ensure!(said.starts_with(unsupported), "{said}");
+    ensure!(text.starts_with(unsupported), "{text}");
     Ok(())
 }
 
@@ -113,19 +113,19 @@ async fn one_file_is_never_much_larger_than_the_quota(fixture: &Fixture) -> anyh
         .read_only_root(true)
         .quota_mb(80);
     let test_box = fixture.start(&spec).await?;
-    let said = test_box
+    let text = test_box
         .run(request(&["python3", "-c", LARGE]))
         .await?
         .text()?;
-    ensure!(said == "EFBIG\n81\nEFBIG\n", "{said}");
+    ensure!(text == "EFBIG\n81\nEFBIG\n", "{text}");
     // A program that does not expect the limit gets the error too, and no SIGXFSZ.
     let ran = test_box
         .sh("dd if=/dev/zero of=large2 bs=1M count=200 2>&1")
         .await?;
-    let said = ran.out();
+    let text = ran.out();
     ensure!(
-        ran.code() == Some(1) && said.contains("File too large"),
-        "{:?} {said}",
+        ran.code() == Some(1) && text.contains("File too large"),
+        "{:?} {text}",
         ran.exit
     );
     Ok(())
@@ -133,9 +133,9 @@ async fn one_file_is_never_much_larger_than_the_quota(fixture: &Fixture) -> anyh
 
 async fn a_private_workspace_has_no_such_limits(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("fallocate -l 1M f && truncate -s 1T g && stat -c %s g && ulimit -f")
         .await?;
-    ensure!(said == "1099511627776\nunlimited\n", "{said}");
+    ensure!(text == "1099511627776\nunlimited\n", "{text}");
     Ok(())
 }

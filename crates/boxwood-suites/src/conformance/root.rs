@@ -37,8 +37,8 @@ async fn private_areas_are_writable_and_kept(fixture: &Fixture) -> anyhow::Resul
                 writes(&test_box, path).await?,
                 "{path} (read-only root: {read_only})"
             );
-            let said = test_box.stdout_of(&format!("cat {path}")).await?;
-            ensure!(said == "x\n", "{path} was not kept for the next command");
+            let text = test_box.stdout_of(&format!("cat {path}")).await?;
+            ensure!(text == "x\n", "{path} was not kept for the next command");
         }
         test_box
             .stdout_of("[ -w /var/tmp ] && echo x > /var/tmp/x")
@@ -92,8 +92,8 @@ async fn a_writable_root_takes_opt_and_usr_local(fixture: &Fixture) -> anyhow::R
     };
     let test_box = fixture.start(&BoxSpec::new().user(user)).await?;
     test_box.stdout_of(INSTALL).await?;
-    let said = test_box.stdout_of("installed").await?;
-    ensure!(said == "installed\n");
+    let text = test_box.stdout_of("installed").await?;
+    ensure!(text == "installed\n");
     ensure!(
         !std::path::Path::new("/usr/local/bin/installed").exists(),
         "a box wrote to the host's /usr/local"
@@ -127,10 +127,10 @@ async fn the_system_is_never_writable(fixture: &Fixture) -> anyhow::Result<()> {
             );
         }
         // Asked, not done: without a wall these would be the host's.
-        let said = test_box
+        let text = test_box
             .stdout_of("for f in /usr/bin/env /usr/bin/python3 /bin/sh /usr/bin /etc/ssl; do [ -w $f ] && echo $f; done; true")
             .await?;
-        ensure!(said.is_empty(), "{user:?} may write {said:?}");
+        ensure!(text.is_empty(), "{user:?} may write {text:?}");
     }
     Ok(())
 }
@@ -164,12 +164,12 @@ async fn a_box_user_root_is_root_inside_only(fixture: &Fixture) -> anyhow::Resul
         return fixture.assert_no_root_inside().await;
     }
     let test_box = fixture.start(&spec).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of(
             "id -u; id -g; grep -E '^Cap(Prm|Eff|Bnd|Amb)' /proc/self/status | cut -f2 | sort -u",
         )
         .await?;
-    ensure!(said == "0\n0\n0000000000000000\n", "{said:?}");
+    ensure!(text == "0\n0\n0000000000000000\n", "{text:?}");
     ensure!(writes(&test_box, "/root/x").await?, "root has a home");
     let outside = test_box
         .stdout_of("cut -c1-10,11-20,21- /proc/self/uid_map")
@@ -220,8 +220,8 @@ print(done >> 20, full)"
             "python3", "-c", &script,
         ]))
         .await?;
-    let said = ran.text()?;
-    let mut words = said.split_whitespace();
+    let text = ran.text()?;
+    let mut words = text.split_whitespace();
     let mib = words.next().unwrap_or_default().parse()?;
     Ok((mib, words.next() == Some("1")))
 }
@@ -279,38 +279,38 @@ async fn every_writable_place_is_bounded(fixture: &Fixture) -> anyhow::Result<()
         .await?;
     let mut dirs: Vec<&str> = dirs
         .lines()
-        .filter(|place| !place.starts_with("/proc"))
+        .filter(|directory| !directory.starts_with("/proc"))
         .collect();
     dirs.sort_unstable();
     dirs.dedup();
     ensure!(dirs.len() >= 4, "too few places to be true: {dirs:?}");
-    for place in dirs {
-        let (mib, full) = fill(&test_box, place, 128).await?;
-        ensure!(full, "{place} took {mib} MiB and was not full");
+    for directory in dirs {
+        let (mib, full) = fill(&test_box, directory, 128).await?;
+        ensure!(full, "{directory} took {mib} MiB and was not full");
     }
     Ok(())
 }
 
 async fn tmp_is_a_tmp(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("python3 -c \"import os; [print(oct(os.stat(p).st_mode)[-4:]) for p in ('/tmp', '/var/tmp', '/dev/shm')]\"").await?;
-    ensure!(said == "1777\n1777\n1777\n", "{said:?}");
+    ensure!(text == "1777\n1777\n1777\n", "{text:?}");
     Ok(())
 }
 
 async fn there_is_no_sys(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let said = test_box.stdout_of("ls -A /sys 2>/dev/null | wc -l").await?;
-    ensure!(said.trim() == "0", "/sys has {said} entries");
+    let text = test_box.stdout_of("ls -A /sys 2>/dev/null | wc -l").await?;
+    ensure!(text.trim() == "0", "/sys has {text} entries");
     Ok(())
 }
 
 async fn the_account_files_name_the_box_user(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("python3 -c 'import pwd, grp; print(pwd.getpwuid(1000)[0], pwd.getpwuid(1000)[5], grp.getgrgid(1000)[0], pwd.getpwuid(0)[0])'")
         .await?;
-    ensure!(said == "box /home/box box root\n", "{said:?}");
+    ensure!(text == "box /home/box box root\n", "{text:?}");
     Ok(())
 }

@@ -61,10 +61,10 @@ async fn megabytes_on_both_streams_arrive_whole(fixture: &Fixture) -> anyhow::Re
 
 async fn stdin_is_dev_null_unless_given(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("readlink /proc/self/fd/0; cat; echo end")
         .await?;
-    ensure!(said == "/dev/null\nend\n", "{said:?}");
+    ensure!(text == "/dev/null\nend\n", "{text:?}");
     let process = test_box.process(shell("true")).await?;
     ensure!(process.stdin.is_none(), "a stdin to write to, unasked");
     Ok(())

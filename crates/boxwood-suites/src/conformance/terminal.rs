@@ -30,23 +30,23 @@ pub(super) fn on_terminal(mut spawn_request: SpawnRequest) -> SpawnRequest {
     spawn_request
 }
 
-/// Reads until `wanted` was printed.
-pub(super) async fn until(process: &mut Process, wanted: &str) -> anyhow::Result<String> {
-    let mut seen = String::new();
+/// Reads until `expected` was printed.
+pub(super) async fn read_until(process: &mut Process, expected: &str) -> anyhow::Result<String> {
+    let mut output = String::new();
     let mut buffer = [0; 4096];
     let reading = async {
-        while !seen.contains(wanted) {
+        while !output.contains(expected) {
             let count = process.stdout.read(&mut buffer).await?;
-            ensure!(count > 0, "the terminal closed after {seen:?}");
-            seen.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            ensure!(count > 0, "the terminal closed after {output:?}");
+            output.push_str(&String::from_utf8_lossy(&buffer[..count]));
         }
         anyhow::Ok(())
     };
     let outcome = tokio::time::timeout(Duration::from_secs(10), reading).await;
     outcome
-        .with_context(|| format!("waiting for {wanted:?} on the terminal"))?
-        .with_context(|| format!("waiting for {wanted:?}"))?;
-    Ok(seen)
+        .with_context(|| format!("waiting for {expected:?} on the terminal"))?
+        .with_context(|| format!("waiting for {expected:?}"))?;
+    Ok(output)
 }
 
 pub(super) async fn type_in(process: &mut Process, keys: &str) -> anyhow::Result<()> {
@@ -74,9 +74,9 @@ async fn it_is_a_terminal_of_the_requested_size(fixture: &Fixture) -> anyhow::Re
         )))
         .await?;
     ensure!(process.stderr.is_none(), "a terminal has one stream");
-    let seen = until(&mut process, "all").await?;
-    ensure!(seen.contains("33 101"), "{seen:?}");
-    ensure!(seen.contains("/dev/pts/"), "{seen:?}");
+    let output = read_until(&mut process, "all").await?;
+    ensure!(output.contains("33 101"), "{output:?}");
+    ensure!(output.contains("/dev/pts/"), "{output:?}");
     ensure!(ends(&mut process).await? == ExitStatus::Code(4));
     Ok(())
 }
@@ -88,12 +88,12 @@ async fn it_can_be_resized(fixture: &Fixture) -> anyhow::Result<()> {
             "trap 'echo winch; stty size; exit 0' WINCH; echo ready; while :; do sleep 0.1; done",
         )))
         .await?;
-    until(&mut process, "ready").await?;
+    read_until(&mut process, "ready").await?;
     process.control.resize(TerminalSize {
         rows: 50,
         cols: 132,
     })?;
-    until(&mut process, "winch").await?;
+    read_until(&mut process, "winch").await?;
     ensure!(ends(&mut process).await? == ExitStatus::Code(0));
     Ok(())
 }
@@ -103,7 +103,7 @@ async fn ctrl_c_interrupts_the_foreground(fixture: &Fixture) -> anyhow::Result<(
     let mut process = test_box.process(on_terminal(request(&["cat"]))).await?;
     type_in(&mut process, "hello\r").await?;
     // Twice: the terminal's echo, and `cat` itself, which is then surely running.
-    until(&mut process, "hello\r\nhello").await?;
+    read_until(&mut process, "hello\r\nhello").await?;
     type_in(&mut process, "\u{3}").await?;
     ensure!(ends(&mut process).await? == ExitStatus::Signal(2));
     test_box.assert_responsive().await
@@ -114,7 +114,7 @@ async fn ctrl_d_is_the_end_of_input(fixture: &Fixture) -> anyhow::Result<()> {
     let mut process = test_box
         .process(on_terminal(shell("echo ready; cat; exit 6")))
         .await?;
-    until(&mut process, "ready").await?;
+    read_until(&mut process, "ready").await?;
     type_in(&mut process, "\u{4}").await?;
     ensure!(ends(&mut process).await? == ExitStatus::Code(6));
     Ok(())
@@ -125,7 +125,7 @@ async fn a_signal_reaches_the_foreground(fixture: &Fixture) -> anyhow::Result<()
     let mut process = test_box
         .process(on_terminal(shell("echo ready; exec sleep 600")))
         .await?;
-    until(&mut process, "ready").await?;
+    read_until(&mut process, "ready").await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     process.control.signal(2, Scope::Process).await?;
     ensure!(ends(&mut process).await? == ExitStatus::Signal(2));
@@ -154,15 +154,15 @@ async fn job_control_works(fixture: &Fixture) -> anyhow::Result<()> {
         "PS1=; set -m; sleep 300 & jobs; echo mark$((40 + 2))\r",
     )
     .await?;
-    let seen = until(&mut process, "mark42").await?;
-    ensure!(!seen.contains("job control turned off"), "{seen:?}");
+    let output = read_until(&mut process, "mark42").await?;
+    ensure!(!output.contains("job control turned off"), "{output:?}");
     // Ctrl-C ends the job in front and not the shell.
     type_in(&mut process, "sh -c 'echo u\"\"p; exec sleep 300'\r").await?;
     // The terminal's echo of the line has quotes in it: this is the program, and it is in front.
-    until(&mut process, "up\r\n").await?;
+    read_until(&mut process, "up\r\n").await?;
     type_in(&mut process, "\u{3}").await?;
     type_in(&mut process, "echo alive$((1 + 1))\r").await?;
-    until(&mut process, "alive2").await?;
+    read_until(&mut process, "alive2").await?;
     type_in(&mut process, "exit 3\r").await?;
     let first = ends(&mut process).await;
     if first.is_err() {

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use boxwood_api::Mechanism;
 
 use crate::harness::case::cases;
-use crate::harness::host_side::{all_gone, marker};
+use crate::harness::host_side::{marker, wait_until_gone};
 use crate::harness::test_box::request;
 use crate::{BoxSpec, Fixture, TestBox};
 use boxwood_backend::Scope;
@@ -83,7 +83,7 @@ async fn explode(
         .await
         .context("the bomb cannot be ended")?;
     test_box.stop().await?;
-    all_gone(&mark).await?;
+    wait_until_gone(&mark).await?;
     neighbour.assert_responsive().await?;
     fixture
         .start(&BoxSpec::new())

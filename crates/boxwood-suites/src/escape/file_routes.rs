@@ -27,7 +27,7 @@ cases! { "file_routes" needs Files:
 struct Trap {
     test_box: TestBox,
     /// Content of the files in `outside`.
-    words: String,
+    secret_text: String,
     /// The directory of the host.
     outside: std::path::PathBuf,
     /// Paths in the box that lead to it if links are followed.
@@ -35,9 +35,9 @@ struct Trap {
 }
 
 async fn trap(fixture: &Fixture) -> anyhow::Result<Trap> {
-    let words = marker("host-secret");
-    fixture.host_file("outside/secret", &words)?;
-    fixture.host_file("outside/dir/inner", &words)?;
+    let secret_text = marker("host-secret");
+    fixture.host_file("outside/secret", &secret_text)?;
+    fixture.host_file("outside/dir/inner", &secret_text)?;
     let outside = fixture.scratch().join("outside");
     let workspace = fixture.host_dir("workspace")?;
     std::fs::create_dir_all(workspace.join("sub"))?;
@@ -69,7 +69,7 @@ async fn trap(fixture: &Fixture) -> anyhow::Result<Trap> {
         .await?;
     Ok(Trap {
         test_box,
-        words,
+        secret_text,
         outside,
         links,
     })
@@ -80,7 +80,7 @@ impl Trap {
     fn is_untouched(&self) -> anyhow::Result<()> {
         for file in ["secret", "dir/inner"] {
             ensure!(
-                std::fs::read_to_string(self.outside.join(file))? == self.words,
+                std::fs::read_to_string(self.outside.join(file))? == self.secret_text,
                 "`{file}` on the host was changed"
             );
         }
@@ -90,9 +90,9 @@ impl Trap {
     }
 
     async fn refused(&self, call: FileCall) -> anyhow::Result<()> {
-        let what = format!("{call:?}");
+        let description = format!("{call:?}");
         if let Ok(answer) = self.test_box.try_file(call).await? {
-            bail!("{what} reached the host: {answer:?}");
+            bail!("{description} reached the host: {answer:?}");
         }
         Ok(())
     }
@@ -303,7 +303,7 @@ async fn cannot_win_a_race_by_swapping_a_link(fixture: &Fixture) -> anyhow::Resu
             let mut content = String::new();
             std::io::Read::read_to_string(&mut file, &mut content)?;
             ensure!(
-                !content.contains(&trap.words),
+                !content.contains(&trap.secret_text),
                 "round {rounds} read the host's file"
             );
             inside += 1;

@@ -34,15 +34,15 @@ async fn hashes_of_host_files() -> anyhow::Result<Vec<String>> {
 }
 
 async fn attack_unmounted_files(fixture: &Fixture, spec: &BoxSpec) -> anyhow::Result<()> {
-    let words = marker("secret-words");
-    let secret = fixture.host_file("unmounted/secret", &words)?;
+    let secret_text = marker("secret-words");
+    let secret = fixture.host_file("unmounted/secret", &secret_text)?;
     let target = fixture.host_file("unmounted/target", "untouched")?;
     let workspace = fixture.host_dir("workspace")?;
     let test_box = fixture
         .start(&spec.clone().workspace(&workspace, MountMode::Rw))
         .await?;
     let (secret, path) = (secret.display().to_string(), target.display().to_string());
-    let mut args = vec![secret, words, path];
+    let mut args = vec![secret, secret_text, path];
     if fixture.host().root == RootFrom::AnImage {
         args.push("image".to_owned());
         args.extend(hashes_of_host_files().await?);
@@ -80,8 +80,8 @@ async fn cannot_read_or_write_an_unmounted_host_file_with_the_network_on(
 }
 
 async fn cannot_leave_a_mounted_directory(fixture: &Fixture) -> anyhow::Result<()> {
-    let words = marker("sibling-words");
-    fixture.host_file("house/sibling/secret", &words)?;
+    let secret_text = marker("sibling-words");
+    fixture.host_file("house/sibling/secret", &secret_text)?;
     let room = fixture.host_dir("house/room")?;
     std::fs::create_dir_all(room.join("a/b/c"))?;
     let test_box = fixture
@@ -104,19 +104,19 @@ async fn cannot_leave_a_mounted_directory(fixture: &Fixture) -> anyhow::Result<(
     std::fs::write(room.join("moved"), "")?;
     let ran = running.finish().await?;
     ensure!(
-        !ran.out().contains(&words),
+        !ran.out().contains(&secret_text),
         "a moved directory led outside: {}",
         ran.out()
     );
-    for way in [
+    for path in [
         "../sibling/secret",
         "a/../../sibling/secret",
         "/workspace/../sibling/secret",
     ] {
-        let ran = test_box.sh(&format!("cat {way}")).await?;
+        let ran = test_box.sh(&format!("cat {path}")).await?;
         ensure!(
-            ran.code() != Some(0) && !ran.out().contains(&words),
-            "{way}"
+            ran.code() != Some(0) && !ran.out().contains(&secret_text),
+            "{path}"
         );
     }
     Ok(())

@@ -15,11 +15,11 @@ cases! { "host_processes":
 }
 
 async fn attack_host_processes(fixture: &Fixture, spec: &BoxSpec) -> anyhow::Result<()> {
-    let words = marker("host-process");
-    let mut process = HostProcess::start(&words)?;
+    let argument_marker = marker("host-process");
+    let mut process = HostProcess::start(&argument_marker)?;
     let test_box = fixture.start(spec).await?;
     attack!("host_processes", 12)
-        .assert_refused(&test_box, &[&process.pid.to_string(), &words])
+        .assert_refused(&test_box, &[&process.pid.to_string(), &argument_marker])
         .await?;
     test_box.assert_isolated().await?;
     // Where commands share the uid of the supervisor (see the label), they can stop their own box this way. Then only
@@ -83,11 +83,11 @@ async fn cannot_read_the_daemons_environment(fixture: &Fixture) -> anyhow::Resul
         .take(40)
         .collect();
     ensure!(!canaries.is_empty(), "the test has no environment to hide");
-    let words = marker("daemon");
-    let process = HostProcess::start(&words)?;
+    let argument_marker = marker("daemon");
+    let process = HostProcess::start(&argument_marker)?;
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let pid = process.pid.to_string();
-    let args: Vec<&str> = [pid.as_str(), words.as_str()]
+    let args: Vec<&str> = [pid.as_str(), argument_marker.as_str()]
         .into_iter()
         .chain(canaries)
         .collect();

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use boxwood_api::{MountMode, Network};
 
 use crate::harness::case::cases;
-use crate::harness::host_side::{all_gone, host_pids_with, marker, seen};
+use crate::harness::host_side::{host_pids_with, marker, wait_for_processes, wait_until_gone};
 use crate::harness::test_box::request;
 use crate::{BoxSpec, Fixture, RootFrom};
 use boxwood_backend::{ExitStatus, Scope};
@@ -42,8 +42,8 @@ for _ in range(4):
         while True: time.sleep(1)
 while True: time.sleep(1)";
 
-async fn worn(mark: &str) -> anyhow::Result<()> {
-    seen(mark, 13).await?;
+async fn wait_until_started(mark: &str) -> anyhow::Result<()> {
+    wait_for_processes(mark, 13).await?;
     Ok(())
 }
 
@@ -57,11 +57,11 @@ async fn cannot_leave_a_process_behind_after_a_kill(fixture: &Fixture) -> anyhow
         let running = test_box
             .spawn(request(&["python3", "-c", SURVIVOR, &mark]))
             .await?;
-        worn(&mark).await?;
+        wait_until_started(&mark).await?;
         running.control.signal(9, Scope::Tree).await?;
         let exit = running.control.wait().await;
         ensure!(exit.status == ExitStatus::Signal(9), "{exit:?}");
-        all_gone(&mark).await?;
+        wait_until_gone(&mark).await?;
         // Seen from inside as well: nothing but init and the looking shell.
         let left = test_box.stdout_of("ls -d /proc/[0-9]* | wc -l").await?;
         ensure!(
@@ -80,7 +80,7 @@ async fn cannot_leave_a_process_behind_after_stop(fixture: &Fixture) -> anyhow::
             .process(request(&["python3", "-c", SURVIVOR, &mark]))
             .await?,
     );
-    worn(&mark).await?;
+    wait_until_started(&mark).await?;
     test_box.stop().await?;
     ensure!(
         host_pids_with(&mark).is_empty(),
@@ -99,7 +99,7 @@ fn system_v() -> String {
 async fn cannot_leave_shared_memory_behind(fixture: &Fixture) -> anyhow::Result<()> {
     let key = 0x0B0C_5EED_u32;
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let made = test_box
+    let output = test_box
         .run(request(&[
             "python3",
             "-c",
@@ -112,7 +112,7 @@ print(min(made) >= 0)"
             ),
         ]))
         .await?;
-    ensure!(made.text()? == "True\n");
+    ensure!(output.text()? == "True\n");
     ensure!(
         !system_v().contains(&key.to_string()),
         "on the host while the box lives"
@@ -127,7 +127,7 @@ print(min(made) >= 0)"
 }
 
 async fn cannot_hand_anything_to_the_next_box(fixture: &Fixture) -> anyhow::Result<()> {
-    let words = marker("handed-on");
+    let content = marker("handed-on");
     let installed = match fixture.host().root {
         RootFrom::TheHost => "/opt /usr/local",
         // Root's alone.
@@ -136,7 +136,7 @@ async fn cannot_hand_anything_to_the_next_box(fixture: &Fixture) -> anyhow::Resu
     let dirs = format!("/tmp /var/tmp /dev/shm /home/box /workspace {installed}");
     let one = fixture.start(&BoxSpec::new()).await?;
     one.stdout_of(&format!(
-        "for d in {dirs}; do echo {words} > $d/handed || exit 1; done"
+        "for d in {dirs}; do echo {content} > $d/handed || exit 1; done"
     ))
     .await?;
     one.stop().await?;
@@ -194,7 +194,7 @@ while True:
     );
     tokio::time::sleep(Duration::from_millis(800)).await;
     test_box.stop().await?;
-    all_gone(&mark).await?;
+    wait_until_gone(&mark).await?;
     fixture
         .start(&BoxSpec::new())
         .await?

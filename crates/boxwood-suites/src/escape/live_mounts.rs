@@ -25,8 +25,8 @@ cases! { "live_mounts" needs LiveMounts:
 
 /// Where things are mounted, as a command sees it.
 async fn dirs(test_box: &TestBox) -> anyhow::Result<Vec<String>> {
-    let said = test_box.stdout_of("cat /proc/self/mountinfo").await?;
-    Ok(said
+    let text = test_box.stdout_of("cat /proc/self/mountinfo").await?;
+    Ok(text
         .lines()
         .filter_map(|line| line.split(' ').nth(4))
         .map(str::to_owned)
@@ -58,21 +58,23 @@ async fn cannot_lead_a_new_mount_through_a_link(fixture: &Fixture) -> anyhow::Re
             test_box
                 .stdout_of(&format!("rm -rf .skills; ln -s {target} .skills"))
                 .await?;
-            for place in ["/workspace/.skills/x", "/workspace/.skills"] {
-                let joined = test_box.try_mount(&source, place, MountMode::Rw).await?;
+            for mount_path in ["/workspace/.skills/x", "/workspace/.skills"] {
+                let result = test_box
+                    .try_mount(&source, mount_path, MountMode::Rw)
+                    .await?;
                 ensure!(
-                    matches!(joined, Err(MountError::Step { .. })),
-                    "{place} through a link to {target}: {joined:?}"
+                    matches!(result, Err(MountError::Step { .. })),
+                    "{mount_path} through a link to {target}: {result:?}"
                 );
             }
         }
         test_box
             .stdout_of("rm -f .skills; mkdir .skills; ln -s /tmp .skills/x")
             .await?;
-        let joined = test_box
+        let result = test_box
             .try_mount(&source, "/workspace/.skills/x", MountMode::Rw)
             .await?;
-        ensure!(matches!(joined, Err(MountError::Step { .. })), "{joined:?}");
+        ensure!(matches!(result, Err(MountError::Step { .. })), "{result:?}");
         test_box.stdout_of("rm -rf .skills").await?;
         ensure!(dirs(&test_box).await? == before, "something was mounted");
         ensure!(std::fs::read_dir(&outside)?.count() == 0, "made outside");
@@ -147,10 +149,10 @@ async fn cannot_win_a_race_for_the_place_of_a_new_mount(fixture: &Fixture) -> an
         joined + refused > 20 && refused > 0,
         "{joined} joined, {refused} refused: no race was run"
     );
-    for place in dirs(&test_box).await? {
+    for mount_point in dirs(&test_box).await? {
         ensure!(
-            before.contains(&place) || place.starts_with("/workspace/"),
-            "a mount was led to {place}"
+            before.contains(&mount_point) || mount_point.starts_with("/workspace/"),
+            "a mount was led to {mount_point}"
         );
     }
     let strays = test_box
@@ -167,8 +169,8 @@ async fn cannot_win_a_race_for_the_place_of_a_new_mount(fixture: &Fixture) -> an
 }
 
 async fn cannot_leave_a_mount_that_joined(fixture: &Fixture) -> anyhow::Result<()> {
-    let words = marker("sibling-words");
-    fixture.host_file("house/sibling/secret", &words)?;
+    let secret_text = marker("sibling-words");
+    fixture.host_file("house/sibling/secret", &secret_text)?;
     let room = fixture.host_dir("house/room")?;
     std::fs::create_dir_all(room.join("a/b"))?;
     std::os::unix::fs::symlink("../sibling/secret", room.join("link"))?;
@@ -180,7 +182,7 @@ async fn cannot_leave_a_mount_that_joined(fixture: &Fixture) -> anyhow::Result<(
     test_box
         .mount(&room, "/workspace/room", MountMode::Rw)
         .await?;
-    for way in [
+    for script in [
         "cat room/../sibling/secret",
         "cat room/a/b/../../../sibling/secret",
         "cd -P room; cat ../sibling/secret; ls -a ..; cat ../../*/sibling/secret",
@@ -191,8 +193,11 @@ async fn cannot_leave_a_mount_that_joined(fixture: &Fixture) -> anyhow::Result<(
         "find / \\( -path /proc -o -path /sys -o -path /usr -o -path /lib \\) -prune -o \
          -name secret -path '*sibling*' -exec cat {} + 2>/dev/null; false",
     ] {
-        let ran = test_box.sh(way).await?;
-        ensure!(!ran.out().contains(&words), "`{way}` left the mount");
+        let ran = test_box.sh(script).await?;
+        ensure!(
+            !ran.out().contains(&secret_text),
+            "`{script}` left the mount"
+        );
     }
     Ok(())
 }
@@ -258,33 +263,33 @@ async fn cannot_gain_anything_from_a_mount_that_joined(fixture: &Fixture) -> any
     std::fs::copy("/usr/bin/id", source.join("id"))?;
     std::fs::set_permissions(source.join("id"), PermissionsExt::from_mode(0o6755))?;
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    for (place, mode) in [
+    for (mount_path, mode) in [
         ("/workspace/rw", MountMode::Rw),
         ("/workspace/ro", MountMode::Ro),
         ("/data/ro", MountMode::Ro),
     ] {
-        test_box.mount(&source, place, mode).await?;
+        test_box.mount(&source, mount_path, mode).await?;
         let info = test_box.stdout_of("cat /proc/self/mountinfo").await?;
         let line = info
             .lines()
-            .find(|line| line.split(' ').nth(4) == Some(place))
-            .with_context(|| format!("{place} is not mounted: {info}"))?;
+            .find(|line| line.split(' ').nth(4) == Some(mount_path))
+            .with_context(|| format!("{mount_path} is not mounted: {info}"))?;
         let options = line.split(' ').nth(5).unwrap_or_default();
         ensure!(
             options.contains("nosuid") && options.contains("nodev"),
-            "{place}: {options}"
+            "{mount_path}: {options}"
         );
         ensure!(
             options.split(',').any(|option| option == mode.as_str()),
-            "{place}: {options}"
+            "{mount_path}: {options}"
         );
         // Neither shared with the host nor with another box.
         ensure!(
             !line.contains(" shared:") && !line.contains(" master:"),
             "{line}"
         );
-        let said = test_box.stdout_of(&format!("{place}/id -u")).await?;
-        ensure!(said == "1000\n", "{place}: {said:?}");
+        let text = test_box.stdout_of(&format!("{mount_path}/id -u")).await?;
+        ensure!(text == "1000\n", "{mount_path}: {text:?}");
     }
     let ran = test_box.sh("mknod rw/null c 1 3").await?;
     ensure!(ran.code() != Some(0), "a device was made");
@@ -321,7 +326,7 @@ async fn cannot_see_or_stop_the_mount_helper(fixture: &Fixture) -> anyhow::Resul
         .start(&BoxSpec::new().workspace(&workspace, MountMode::Rw))
         .await?;
     test_box.assert_isolated().await?;
-    let stalking = test_box.spawn(request(&["python3", "-c", STALKER])).await?;
+    let watching = test_box.spawn(request(&["python3", "-c", STALKER])).await?;
     for _ in 0..100 {
         if workspace.join("looking").exists() {
             break;
@@ -329,14 +334,14 @@ async fn cannot_see_or_stop_the_mount_helper(fixture: &Fixture) -> anyhow::Resul
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     for number in 0..60 {
-        let place = format!("/workspace/.skills/{number}");
-        test_box.mount(&source, &place, MountMode::Ro).await?;
+        let mount_path = format!("/workspace/.skills/{number}");
+        test_box.mount(&source, &mount_path, MountMode::Ro).await?;
     }
     std::fs::write(workspace.join("enough"), "")?;
-    let said = stalking.finish().await?.text()?;
+    let text = watching.finish().await?.text()?;
     // Where commands and init share a uid they see init, as they always did.
     let allowed = ["looking\nseen []\n", "looking\nseen ['boxwood-init']\n"];
-    ensure!(allowed.contains(&said.as_str()), "{said:?}");
+    ensure!(allowed.contains(&text.as_str()), "{text:?}");
     Ok(())
 }
 
@@ -362,11 +367,11 @@ async fn cannot_make_a_mount_wait(fixture: &Fixture) -> anyhow::Result<()> {
     test_box
         .mount(&source, "/workspace/busy", MountMode::Ro)
         .await?;
-    for place in ["/workspace/pipe", "/workspace/leased"] {
-        let joined = test_box.try_mount(&file, place, MountMode::Ro).await?;
+    for mount_path in ["/workspace/pipe", "/workspace/leased"] {
+        let result = test_box.try_mount(&file, mount_path, MountMode::Ro).await?;
         ensure!(
-            matches!(joined, Ok(()) | Err(MountError::Step { .. })),
-            "{joined:?}"
+            matches!(result, Ok(()) | Err(MountError::Step { .. })),
+            "{result:?}"
         );
     }
     ensure!(
@@ -390,9 +395,9 @@ async fn cannot_keep_a_mount_that_joined_after_stop(fixture: &Fixture) -> anyhow
             .process(request(&["sh", "-c", "cd one; exec sleep 600"]))
             .await?,
     );
-    let (late, again) = (test_box.clone(), source.clone());
+    let (late, source_copy) = (test_box.clone(), source.clone());
     let joining = tokio::spawn(async move {
-        late.try_mount(&again, "/workspace/late", MountMode::Rw)
+        late.try_mount(&source_copy, "/workspace/late", MountMode::Rw)
             .await
     });
     test_box.stop().await?;

@@ -27,22 +27,22 @@ time.sleep(600)";
 
 /// Waits until it grows.
 pub(crate) async fn grows(test_box: &TestBox) -> anyhow::Result<()> {
-    let said = test_box
+    let text = test_box
         .stdout_of("until [ -s grows ]; do sleep 0.02; done")
         .await;
-    said.map(drop).context("waiting for a tree that grows")
+    text.map(drop).context("waiting for a tree that grows")
 }
 
 /// No process of it is left, in a box that continues.
 pub(crate) async fn grows_no_more(test_box: &TestBox) -> anyhow::Result<()> {
-    let said = test_box
+    let text = test_box
         .stdout_of("cat grows; echo; sleep 0.5; cat grows; echo")
         .await?;
-    let mut looks = said.lines();
-    let (before, after) = (looks.next(), looks.next());
+    let mut lines = text.lines();
+    let (before, after) = (lines.next(), lines.next());
     ensure!(
         before.is_some() && before == after,
-        "the tree still grows: {said:?}"
+        "the tree still grows: {text:?}"
     );
     Ok(())
 }

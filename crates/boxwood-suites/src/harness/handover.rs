@@ -44,12 +44,12 @@ pub(crate) struct Found {
 impl Found {
     /// Removes and returns the program with this note.
     pub(crate) fn take(&mut self, note: &str) -> anyhow::Result<KeptProcess> {
-        let at = self
+        let index = self
             .processes
             .iter()
             .position(|kept| kept.note == note.as_bytes());
-        let at = at.with_context(|| format!("no program was kept as {note:?}"))?;
-        Ok(self.processes.swap_remove(at))
+        let index = index.with_context(|| format!("no program was kept as {note:?}"))?;
+        Ok(self.processes.swap_remove(index))
     }
 }
 
@@ -177,9 +177,9 @@ fn until_ready(daemon: &mut Child) -> anyhow::Result<()> {
     let Some(stdout) = daemon.stdout.take() else {
         bail!("the daemon has no standard output")
     };
-    let said = BufReader::new(stdout).lines().next().transpose()?;
-    let said = said.unwrap_or_default();
-    ensure!(said == READY, "the daemon printed {said:?}");
+    let line = BufReader::new(stdout).lines().next().transpose()?;
+    let line = line.unwrap_or_default();
+    ensure!(line == READY, "the daemon printed {line:?}");
     Ok(())
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn host_pids_with(marker: &str) -> Vec<u32> {
 }
 
 /// Waits until the host sees `count` processes with the marker.
-pub(crate) async fn seen(marker: &str, count: usize) -> anyhow::Result<Vec<u32>> {
+pub(crate) async fn wait_for_processes(marker: &str, count: usize) -> anyhow::Result<Vec<u32>> {
     for _ in 0..300 {
         let pids = host_pids_with(marker);
         if pids.len() >= count {
@@ -82,7 +82,7 @@ pub(crate) async fn seen(marker: &str, count: usize) -> anyhow::Result<Vec<u32>>
 }
 
 /// Waits until no process of the host carries the marker any more.
-pub(crate) async fn all_gone(marker: &str) -> anyhow::Result<()> {
+pub(crate) async fn wait_until_gone(marker: &str) -> anyhow::Result<()> {
     for _ in 0..100 {
         if host_pids_with(marker).is_empty() {
             return Ok(());
@@ -93,13 +93,13 @@ pub(crate) async fn all_gone(marker: &str) -> anyhow::Result<()> {
 }
 
 /// A marker that no other test, run or process has.
-pub(crate) fn marker(word: &str) -> String {
+pub(crate) fn marker(prefix: &str) -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let nth = COUNT.fetch_add(1, Ordering::Relaxed);
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.subsec_nanos());
-    format!("{word}-{}-{nanos}-{nth}", std::process::id())
+    format!("{prefix}-{}-{nanos}-{nth}", std::process::id())
 }
 
 /// Listeners on the host, and what arrived at them.
@@ -215,12 +215,12 @@ impl Listeners {
         if arrivals.is_empty() && attacked.is_ok() {
             return attacked;
         }
-        let said = match attacked {
+        let summary = match attacked {
             Ok(_) => "every probe was refused".to_owned(),
             Err(error) => format!("{error:#}"),
         };
         bail!(
-            "{said}\n{} arrivals at the host's listeners: {arrivals:#?}\n{}",
+            "{summary}\n{} arrivals at the host's listeners: {arrivals:#?}\n{}",
             arrivals.len(),
             network_state().await
         )

@@ -32,15 +32,15 @@ impl Imported {
         if fixture.host().images == ImagesFrom::Directories {
             return Ok(spec.clone());
         }
-        let mut known = self.by_directory.lock().await;
-        if let Some(name) = known.get(directory) {
+        let mut names = self.by_directory.lock().await;
+        if let Some(name) = names.get(directory) {
             return Ok(spec.clone().image_named(name.as_str()));
         }
         let name = ImageName::new(&format!("boxwood-suite:{}", marker("image")))?;
         // A missing directory is not imported, so that the request names an unknown image.
         if directory.exists() {
             import(fixture, &name, directory).await?;
-            known.insert(directory.to_owned(), name.clone());
+            names.insert(directory.to_owned(), name.clone());
         }
         Ok(spec.clone().image_named(name.as_str()))
     }

@@ -55,10 +55,10 @@ fn has_range(table: &str) -> bool {
 
 /// Queries the Landlock ABI version with the raw system call, 444 on every architecture.
 pub fn has_landlock() -> bool {
-    let ask =
+    let script =
         "import ctypes, sys; sys.exit(0 if ctypes.CDLL(None).syscall(444, None, 0, 1) > 0 else 1)";
     std::process::Command::new("/usr/bin/python3")
-        .args(["-I", "-c", ask])
+        .args(["-I", "-c", script])
         .status()
         .is_ok_and(|status| status.success())
 }

@@ -13,10 +13,10 @@ use crate::{BoxSpec, Fixture, Host};
 
 /// Names the directory that columns are written to. Without it there is nothing to write, and what
 /// is in the column is checked anyway.
-const PLACE: &str = "BOXWOOD_TEST_MATRIX";
+const DIRECTORY: &str = "BOXWOOD_TEST_MATRIX";
 
 pub(crate) async fn write(fixture: &Fixture, column: &str) -> anyhow::Result<()> {
-    let seen = json!({
+    let matrix = json!({
         "column": column,
         "backend": fixture.backend().name(),
         "mechanisms": mechanisms(fixture).await?,
@@ -25,12 +25,12 @@ pub(crate) async fn write(fixture: &Fixture, column: &str) -> anyhow::Result<()>
         "capabilities": capabilities(fixture),
         "not_offered": missing_features(fixture.host()),
     });
-    let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else {
+    let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
         return Ok(());
     };
-    std::fs::create_dir_all(&place)?;
-    let path = place.join(format!("{column}.json"));
-    std::fs::write(&path, format!("{seen:#}\n"))
+    std::fs::create_dir_all(&directory)?;
+    let path = directory.join(format!("{column}.json"));
+    std::fs::write(&path, format!("{matrix:#}\n"))
         .with_context(|| format!("writing {}", path.display()))
 }
 

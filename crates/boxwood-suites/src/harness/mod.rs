@@ -152,8 +152,8 @@ impl StateDirs {
             directory: directory.path().to_owned(),
             _own: Some(directory),
         };
-        for place in dirs.all() {
-            std::fs::create_dir(place)?;
+        for directory in dirs.all() {
+            std::fs::create_dir(directory)?;
         }
         Ok(dirs)
     }

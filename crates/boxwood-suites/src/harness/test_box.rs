@@ -100,26 +100,26 @@ impl TestBox {
     }
 
     pub async fn file(&self, call: FileCall) -> anyhow::Result<FileAnswer> {
-        let what = format!("{call:?}");
+        let description = format!("{call:?}");
         self.try_file(call)
             .await?
-            .with_context(|| format!("file call {what}"))
+            .with_context(|| format!("file call {description}"))
     }
 
     pub async fn try_file(&self, call: FileCall) -> anyhow::Result<Result<FileAnswer, FileError>> {
-        let what = format!("{call:?}");
+        let description = format!("{call:?}");
         tokio::time::timeout(Duration::from_secs(15), self.sandbox.file(call))
             .await
-            .with_context(|| format!("no answer to {what}"))
+            .with_context(|| format!("no answer to {description}"))
     }
 
     /// The fault a file call is expected to end with.
     pub async fn file_fault(&self, call: FileCall) -> anyhow::Result<FileFault> {
-        let what = format!("{call:?}");
+        let description = format!("{call:?}");
         match self.try_file(call).await? {
             Err(FileError::Fault { fault, .. }) => Ok(fault),
-            Err(other) => bail!("{what}: {other:?} instead of a fault"),
-            Ok(answer) => bail!("{what} was allowed: {answer:?}"),
+            Err(other) => bail!("{description}: {other:?} instead of a fault"),
+            Ok(answer) => bail!("{description} was allowed: {answer:?}"),
         }
     }
 
@@ -162,28 +162,28 @@ impl TestBox {
     }
 
     pub async fn write(&self, path: &str, content: &[u8]) -> anyhow::Result<()> {
-        let answer = self
+        let result = self
             .file(FileCall::Open {
                 path: path.to_owned(),
                 how: OpenFor::Write { mode: 0o644 },
             })
             .await?;
-        let FileAnswer::Opened { mut file, .. } = answer else {
-            bail!("an open answered {answer:?}")
+        let FileAnswer::Opened { mut file, .. } = result else {
+            bail!("an open answered {result:?}")
         };
         std::io::Write::write_all(&mut file, content)?;
         Ok(())
     }
 
     pub async fn read(&self, path: &str) -> anyhow::Result<Vec<u8>> {
-        let answer = self
+        let result = self
             .file(FileCall::Open {
                 path: path.to_owned(),
                 how: OpenFor::Read,
             })
             .await?;
-        let FileAnswer::Opened { mut file, .. } = answer else {
-            bail!("an open answered {answer:?}")
+        let FileAnswer::Opened { mut file, .. } = result else {
+            bail!("an open answered {result:?}")
         };
         let mut content = Vec::new();
         std::io::Read::read_to_end(&mut file, &mut content)?;
@@ -193,10 +193,10 @@ impl TestBox {
     /// Answers within a few seconds, so the box, its init and the backend are all well.
     pub async fn assert_responsive(&self) -> anyhow::Result<()> {
         ensure!(self.sandbox.is_alive(), "the box is dead");
-        let said = tokio::time::timeout(Duration::from_secs(20), self.stdout_of("echo well"))
+        let output = tokio::time::timeout(Duration::from_secs(20), self.stdout_of("echo well"))
             .await
             .context("the box does not answer")??;
-        ensure!(said == "well\n", "the box said {said:?}");
+        ensure!(output == "well\n", "the box said {output:?}");
         Ok(())
     }
 
@@ -230,8 +230,8 @@ impl TestBox {
         if !rustix::process::geteuid().is_root() {
             return Ok(());
         }
-        let said = self.stdout_of("id -u; cat /proc/self/uid_map").await?;
-        let mut lines = said.lines();
+        let output = self.stdout_of("id -u; cat /proc/self/uid_map").await?;
+        let mut lines = output.lines();
         let uid: u64 = lines.next().unwrap_or_default().trim().parse()?;
         let as_root = lines.any(|line| {
             let ids: Vec<u64> = line

@@ -30,8 +30,8 @@ impl Footprint {
     /// for a mount helper whose spawner ended first.
     pub fn reap(names: &[&str]) {
         for child in descendants() {
-            let known = names.contains(&child.name.as_str()) || child.name == "boxwood-mount";
-            if child.zombie && known {
+            let is_expected = names.contains(&child.name.as_str()) || child.name == "boxwood-mount";
+            if child.zombie && is_expected {
                 let pid = i32::try_from(child.pid).ok().and_then(Pid::from_raw);
                 // Children of other processes cannot be waited for.
                 let _ = rustix::process::waitpid(pid, WaitOptions::NOHANG);
@@ -63,11 +63,11 @@ impl Footprint {
     /// New entries by kind. Entries that disappeared are not leaks.
     pub fn beyond(&self, before: &Self) -> Vec<String> {
         let mut found = Vec::new();
-        for (kind, now) in &self.kinds {
-            let then = before.kinds.get(kind);
-            for thing in now {
-                if !then.is_some_and(|then| then.contains(thing)) {
-                    found.push(format!("{kind} {thing}"));
+        for (kind, current) in &self.kinds {
+            let previous = before.kinds.get(kind);
+            for entry in current {
+                if !previous.is_some_and(|previous| previous.contains(entry)) {
+                    found.push(format!("{kind} {entry}"));
                 }
             }
         }
@@ -78,7 +78,7 @@ impl Footprint {
     pub fn counts(&self) -> BTreeMap<&'static str, usize> {
         self.kinds
             .iter()
-            .map(|(kind, things)| (*kind, things.len()))
+            .map(|(kind, entries)| (*kind, entries.len()))
             .collect()
     }
 }
@@ -305,15 +305,15 @@ fn names(directory: &Path) -> Vec<String> {
 
 /// Every cgroup except siblings of the test's own: session managers create and remove one for each job.
 fn cgroups() -> BTreeSet<String> {
-    let ours = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own_groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     // Such as `4:memory:/jobs/17`: hierarchy, controllers, path.
-    let ours = ours.lines().filter_map(|line| {
+    let own_groups = own_groups.lines().filter_map(|line| {
         let (jobs, own) = line.splitn(3, ':').nth(2)?.rsplit_once('/')?;
         (!jobs.is_empty()).then_some((format!("{jobs}/"), own))
     });
-    let ours: Vec<_> = ours.collect();
+    let own_groups: Vec<_> = own_groups.collect();
     let is_beside = |cgroup: &str| {
-        ours.iter().any(|(jobs, own)| {
+        own_groups.iter().any(|(jobs, own)| {
             let job = cgroup.split_once(jobs.as_str());
             job.is_some_and(|(_, job)| job.split('/').next() != Some(*own))
         })

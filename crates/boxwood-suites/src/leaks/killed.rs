@@ -12,15 +12,15 @@ use super::spec;
 use crate::{BackendSetup, Fixture, StateDirs, runtime};
 
 /// Where the daemon's state is. Set in the daemon alone.
-const PLACES: &str = "BOXWOOD_SUITE_DAEMON";
+const STATE_DIR: &str = "BOXWOOD_SUITE_DAEMON";
 const READY: &str = "the boxes are running";
 pub(super) const BOXES: usize = 4;
 /// For everything of a killed daemon to be dead.
-const PATIENCE: Duration = Duration::from_mins(1);
+const ORPHAN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Does not return in a process that was started as the daemon.
 pub(super) fn run_as_daemon_if_requested(setup: &dyn BackendSetup) {
-    let Some(directory) = std::env::var_os(PLACES) else {
+    let Some(directory) = std::env::var_os(STATE_DIR) else {
         return;
     };
     let dirs = StateDirs::of(PathBuf::from(directory));
@@ -56,21 +56,21 @@ fn serve(setup: &dyn BackendSetup, dirs: &StateDirs) -> anyhow::Result<()> {
 /// Runs a daemon until its boxes are up, and kills it.
 pub(super) fn run_and_kill(dirs: &StateDirs) -> anyhow::Result<()> {
     let mut daemon = Command::new(std::env::current_exe()?)
-        .env(PLACES, dirs.directory())
+        .env(STATE_DIR, dirs.directory())
         // It leaves its scratch directory; that goes with the others.
         .env("TMPDIR", dirs.directory())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .context("starting a daemon of the test's own")?;
-    let said = match daemon.stdout.take() {
+    let line = match daemon.stdout.take() {
         Some(stdout) => BufReader::new(stdout).lines().next().transpose(),
         None => bail!("the daemon has no standard output"),
     };
     daemon.kill()?;
     daemon.wait()?;
-    let said = said?.unwrap_or_default();
-    ensure!(said == READY, "the daemon said {said:?}");
+    let line = line?.unwrap_or_default();
+    ensure!(line == READY, "the daemon said {line:?}");
     Ok(())
 }
 
@@ -84,7 +84,7 @@ pub(super) fn reap_orphans() -> anyhow::Result<()> {
             Ok(Some(_)) => {}
             Ok(None) => {
                 ensure!(
-                    began.elapsed() < PATIENCE,
+                    began.elapsed() < ORPHAN_TIMEOUT,
                     "processes of the killed daemon live on"
                 );
                 std::thread::sleep(Duration::from_millis(5));

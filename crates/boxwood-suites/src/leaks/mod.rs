@@ -18,7 +18,7 @@ use crate::{
 use boxwood_backend::Progress;
 
 /// The kernel takes network namespaces apart in its own time, one after the other.
-const PATIENCE: Duration = Duration::from_mins(1);
+const SETTLE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How much of everything. Boxes that take a second to start find the same leaks with fewer.
 #[derive(Clone, Copy, Debug)]
@@ -105,16 +105,16 @@ impl Sight {
     fn comes_back(&self, setup: &dyn BackendSetup, dirs: &StateDirs) -> anyhow::Result<()> {
         let began = Instant::now();
         loop {
-            let now = Self::take(setup, dirs)?;
-            let mut left = now.footprint.beyond(&self.footprint);
-            let mut booked = now.engine_objects;
+            let current = Self::take(setup, dirs)?;
+            let mut left = current.footprint.beyond(&self.footprint);
+            let mut booked = current.engine_objects;
             booked.retain(|entry| !self.engine_objects.contains(entry));
             left.extend(booked.iter().map(|entry| format!("in the engine: {entry}")));
             if left.is_empty() {
                 return Ok(());
             }
             ensure!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < SETTLE_TIMEOUT,
                 "{} left behind:\n  {}",
                 left.len(),
                 left.join("\n  ")
@@ -204,10 +204,10 @@ fn spec(host: &Host, number: usize) -> BoxSpec {
 
 async fn one(fixture: &Fixture, number: usize) -> anyhow::Result<()> {
     let test_box = fixture.start(&spec(fixture.host(), number)).await?;
-    let said = test_box
+    let text = test_box
         .stdout_of("echo $((40 + 2)); (sleep 300 &) >/dev/null 2>&1")
         .await?;
-    ensure!(said == "42\n", "box {number} said {said:?}");
+    ensure!(text == "42\n", "box {number} said {text:?}");
     if fixture.host().has_feature(Feature::Files) {
         test_box.write("/workspace/file", b"x").await?;
     }
@@ -244,14 +244,14 @@ fn cycles<S: BackendSetup>(setup: &S, counts: LeakCounts) -> anyhow::Result<()> 
             let grown: Vec<String> = late
                 .counts()
                 .into_iter()
-                .filter(|(kind, now)| *now > early.counts().get(kind).copied().unwrap_or(0) + 4)
-                .map(|(kind, now)| format!("{kind}: {now}, was {:?}", early.counts().get(kind)))
+                .filter(|(kind, count)| *count > early.counts().get(kind).copied().unwrap_or(0) + 4)
+                .map(|(kind, count)| format!("{kind}: {count}, was {:?}", early.counts().get(kind)))
                 .collect();
             if grown.is_empty() {
                 return Ok(());
             }
             ensure!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < SETTLE_TIMEOUT,
                 "grown while running: {grown:?}\n  {}",
                 late.beyond(&early).join("\n  ")
             );
@@ -306,14 +306,14 @@ fn crowd<S: BackendSetup>(setup: &S, counts: LeakCounts) -> anyhow::Result<()> {
 fn interrupted<S: BackendSetup>(setup: &S, counts: LeakCounts) -> anyhow::Result<()> {
     around(setup, |fixture| async move {
         let step = counts.longest_patience / u32::try_from(counts.interrupted)?;
-        let mut patience = Duration::ZERO;
+        let mut timeout = Duration::ZERO;
         for number in 0..counts.interrupted {
             let spec = spec(fixture.host(), number).admit("interrupted")?;
             let silent = Progress::silent();
             let recorder = boxwood_backend::StartRecorder::none();
             let starting = fixture.backend().start(&spec, &silent, &recorder);
-            patience += step;
-            if let Ok(Ok(sandbox)) = tokio::time::timeout(patience, starting).await {
+            timeout += step;
+            if let Ok(Ok(sandbox)) = tokio::time::timeout(timeout, starting).await {
                 sandbox.stop().await?;
             }
         }

@@ -67,11 +67,11 @@ pub(super) async fn mounts_after(fixture: &Fixture) -> anyhow::Result<()> {
         .test_box
         .mount(&source, "/workspace/late", MountMode::Ro)
         .await?;
-    let said = found
+    let text = found
         .test_box
         .stdout_of("cat late/file; ls -d early")
         .await?;
-    ensure!(said == "lateearly\n", "{said:?}");
+    ensure!(text == "lateearly\n", "{text:?}");
     Ok(())
 }
 
@@ -89,17 +89,17 @@ except OSError as fault:
 
 /// A name server may be slow once. A box without network never gets an answer.
 async fn network_answer(test_box: &TestBox) -> anyhow::Result<String> {
-    let mut said = String::new();
+    let mut text = String::new();
     for _ in 0..3 {
-        said = test_box
+        text = test_box
             .run(request(&["python3", "-c", ASK]))
             .await?
             .text()?;
-        if matches!(said.as_str(), "connected\n" | "refused\n") {
+        if matches!(text.as_str(), "connected\n" | "refused\n") {
             break;
         }
     }
-    Ok(said)
+    Ok(text)
 }
 
 pub(super) async fn networks_before(fixture: &Fixture) -> anyhow::Result<Vec<Process>> {
@@ -123,17 +123,17 @@ pub(super) async fn networks_after(fixture: &Fixture) -> anyhow::Result<()> {
     let next = fixture.start(&BoxSpec::new().network(Network::On)).await?;
     for one in &found {
         ensure!(one.test_box.stdout_of(ROUTES).await? == "1\n");
-        let (then, now) = (
+        let (before, after) = (
             facts(one)?["answer"].clone(),
             network_answer(&one.test_box).await?,
         );
-        ensure!(then == now, "it was {then}, and is {now:?}");
+        ensure!(before == after, "it was {before}, and is {after:?}");
     }
     ensure!(next.stdout_of(ROUTES).await? == "1\n");
     found[0].test_box.stop().await?;
-    let then = facts(&found[1])?["answer"].clone();
+    let before = facts(&found[1])?["answer"].clone();
     ensure!(
-        then == network_answer(&found[1].test_box).await?,
+        before == network_answer(&found[1].test_box).await?,
         "it went with another box's"
     );
     Ok(())

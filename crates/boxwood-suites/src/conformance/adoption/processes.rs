@@ -129,10 +129,10 @@ pub(super) async fn output_after(fixture: &Fixture) -> anyhow::Result<()> {
         "{} bytes were unread",
         got.len()
     );
-    let mut said = String::new();
+    let mut text = String::new();
     let mut stderr = unread.stderr.take().context("no stderr")?;
-    stderr.read_to_string(&mut said).await?;
-    ensure!(said == "more\n", "{said:?}");
+    stderr.read_to_string(&mut text).await?;
+    ensure!(text == "more\n", "{text:?}");
     Ok(())
 }
 
@@ -229,17 +229,17 @@ pub(super) async fn kept_files_after(fixture: &Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn until(process: &mut Process, word: &str) -> anyhow::Result<()> {
-    let mut seen = Vec::new();
+async fn read_until(process: &mut Process, expected: &str) -> anyhow::Result<()> {
+    let mut output = Vec::new();
     let reading = async {
-        while !String::from_utf8_lossy(&seen).contains(word) {
-            seen.push(process.stdout.read_u8().await?);
+        while !String::from_utf8_lossy(&output).contains(expected) {
+            output.push(process.stdout.read_u8().await?);
         }
         anyhow::Ok(())
     };
     tokio::time::timeout(Duration::from_secs(20), reading)
         .await
-        .with_context(|| format!("{word:?} never came"))?
+        .with_context(|| format!("{expected:?} never came"))?
 }
 
 pub(super) async fn terminal_before(fixture: &Fixture) -> anyhow::Result<Vec<Process>> {
@@ -249,7 +249,7 @@ pub(super) async fn terminal_before(fixture: &Fixture) -> anyhow::Result<Vec<Pro
     let mut process = test_box.process(spawn_request).await?;
     let stdin = process.stdin.as_mut().context("no stdin")?;
     stdin.write_all(b"word=remembered; echo be''fore\n").await?;
-    until(&mut process, "before").await?;
+    read_until(&mut process, "before").await?;
     remember(&test_box, &json!({})).await?;
     Ok(vec![process])
 }
@@ -262,8 +262,8 @@ pub(super) async fn terminal_after(fixture: &Fixture) -> anyhow::Result<()> {
         .resize(TerminalSize { rows: 11, cols: 22 })?;
     let stdin = process.stdin.as_mut().context("no stdin")?;
     stdin.write_all(b"echo $word$word; stty size\n").await?;
-    until(&mut process, "rememberedremembered").await?;
-    until(&mut process, "11 22").await?;
+    read_until(&mut process, "rememberedremembered").await?;
+    read_until(&mut process, "11 22").await?;
     let stdin = process.stdin.as_mut().context("no stdin")?;
     stdin.write_all(b"exit 4\n").await?;
     ensure!(end_of(&process.control).await?.status == ExitStatus::Code(4));
