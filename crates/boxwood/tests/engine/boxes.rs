@@ -25,9 +25,9 @@ pub(crate) fn command(cmd: &str) -> SpecRequest {
     }
 }
 
-/// Something that stays until it is killed, and can be found by a word.
-pub(crate) fn endless(word: &str) -> String {
-    format!("while :; do sleep 0.2; : {word}; done")
+/// Something that stays until it is killed, and can be found by a marker.
+pub(crate) fn endless(marker: &str) -> String {
+    format!("while :; do sleep 0.2; : {marker}; done")
 }
 
 pub(crate) async fn exec(
@@ -40,16 +40,16 @@ pub(crate) async fn exec(
 
 /// A command that has to work.
 #[track_caller]
-pub(crate) fn says<'a>(
+pub(crate) fn stdout_of<'a>(
     client: &'a Client,
     session: &'a str,
     cmd: &'a str,
 ) -> impl Future<Output = String> + 'a {
-    let place = std::panic::Location::caller();
+    let location = std::panic::Location::caller();
     async move {
         match exec(client, session, cmd).await {
             Ok(result) if result.exit_code == Some(0) => result.stdout,
-            other => panic!("`{cmd}` in `{session}` ({place}): {other:?}"),
+            other => panic!("`{cmd}` in `{session}` ({location}): {other:?}"),
         }
     }
 }
@@ -62,13 +62,13 @@ pub(crate) struct Running {
 
 impl Running {
     /// Returns when the command runs.
-    pub(crate) async fn begin(daemon: &Daemon, session: &str, word: &str) -> Self {
-        let before = running(word);
-        let (client, spec) = (daemon.client.clone(), command(&endless(word)));
+    pub(crate) async fn begin(daemon: &Daemon, session: &str, marker: &str) -> Self {
+        let before = running(marker);
+        let (client, spec) = (daemon.client.clone(), command(&endless(marker)));
         let name = id(session);
         let call = tokio::spawn(async move { client.exec(&name, &spec).await });
         until("the command runs, or has ended", || {
-            running(word) > before || call.is_finished()
+            running(marker) > before || call.is_finished()
         })
         .await;
         assert!(
@@ -87,27 +87,27 @@ impl Running {
     }
 
     /// Its answer, which has to come and has to say what happened.
-    pub(crate) async fn ends_by(self, wanted: &[Reason]) {
+    pub(crate) async fn ends_by(self, expected: &[Reason]) {
         let Self { session, call } = self;
         let answer = answered("the answer to a running command", call).await;
         match answer.expect("the call does not panic") {
             Ok(ExecResult {
                 reason: Some(reason),
                 ..
-            }) if wanted.contains(&reason) => {}
+            }) if expected.contains(&reason) => {}
             Err(error) if error.code() == ErrorCode::SessionGone => {}
-            other => panic!("`{session}` should have ended by {wanted:?}: {other:?}"),
+            other => panic!("`{session}` should have ended by {expected:?}: {other:?}"),
         }
     }
 }
 
 /// A managed process that stays.
-pub(crate) async fn keep(daemon: &Daemon, session: &str, word: &str) {
-    keep_script(daemon, session, &endless(word), word).await;
+pub(crate) async fn keep(daemon: &Daemon, session: &str, marker: &str) {
+    keep_script(daemon, session, &endless(marker), marker).await;
 }
 
-/// The same with a script that has the word in it.
-pub(crate) async fn keep_script(daemon: &Daemon, session: &str, script: &str, word: &str) {
+/// The same with a script that contains the marker.
+pub(crate) async fn keep_script(daemon: &Daemon, session: &str, script: &str, marker: &str) {
     let spec = ProcessSpec {
         process_id: ProcessId::default(),
         command: "/bin/sh".to_owned(),
@@ -119,7 +119,7 @@ pub(crate) async fn keep_script(daemon: &Daemon, session: &str, script: &str, wo
     let started = daemon.client.start_process(&session, &spec);
     let started = answered("a process", started).await;
     started.expect("the process starts");
-    until("the process runs", || running(word) > 0).await;
+    until("the process runs", || running(marker) > 0).await;
 }
 
 /// What has become of it.
@@ -147,21 +147,22 @@ pub(crate) fn engine_has_only_boxes_of<'a>(
     daemons: &'a [&'a Daemon],
     others: &'a [&'a str],
 ) -> impl Future<Output = ()> + 'a {
-    let place = std::panic::Location::caller();
+    let location = std::panic::Location::caller();
     async move {
         let begin = std::time::Instant::now();
         loop {
-            let mut wanted: BTreeSet<String> = others.iter().map(|&name| name.to_owned()).collect();
+            let mut expected: BTreeSet<String> =
+                others.iter().map(|&name| name.to_owned()).collect();
             for daemon in daemons {
-                wanted.extend(listed(daemon).await);
+                expected.extend(listed(daemon).await);
             }
             let found = engine.containers();
-            if found == wanted {
+            if found == expected {
                 return;
             }
             assert!(
                 begin.elapsed() < crate::waiting::SETTLED,
-                "the engine has {found:?}, the daemons have {wanted:?} ({place})"
+                "the engine has {found:?}, the daemons have {expected:?} ({location})"
             );
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
@@ -174,7 +175,7 @@ pub(crate) fn is_refused_as_unavailable<'a>(
     client: &'a Client,
     session: &'a str,
 ) -> impl Future<Output = ()> + 'a {
-    let place = std::panic::Location::caller();
+    let location = std::panic::Location::caller();
     async move {
         match exec(client, session, "true").await {
             Err(ClientError::Refused {
@@ -182,7 +183,7 @@ pub(crate) fn is_refused_as_unavailable<'a>(
                 hint: Some(hint),
                 ..
             }) if !hint.is_empty() => {}
-            other => panic!("a box without an engine ({place}): {other:?}"),
+            other => panic!("a box without an engine ({location}): {other:?}"),
         }
     }
 }

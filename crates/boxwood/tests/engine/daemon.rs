@@ -15,12 +15,12 @@ const READY_WITHIN: Duration = Duration::from_mins(1);
 
 /// What a test says about its daemon: the backend, and settings by their variables.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct DaemonSettings {
     pub(crate) backend: Option<&'static str>,
     pub(crate) settings: Vec<(&'static str, String)>,
 }
 
-impl Wanted {
+impl DaemonSettings {
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.settings.push((name, value.into()));
         self
@@ -35,30 +35,30 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    pub(crate) async fn start(wanted: &Wanted) -> Self {
+    pub(crate) async fn start(settings: &DaemonSettings) -> Self {
         let directory = tempfile::Builder::new().prefix("bx-").tempdir();
-        Self::start_in(Arc::new(directory.expect("a directory")), wanted).await
+        Self::start_in(Arc::new(directory.expect("a directory")), settings).await
     }
 
     /// On the directory of an earlier one.
-    pub(crate) async fn start_in(directory: Arc<TempDir>, wanted: &Wanted) -> Self {
+    pub(crate) async fn start_in(directory: Arc<TempDir>, settings: &DaemonSettings) -> Self {
         let mut command = boxwood();
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--config", "/dev/null"])
             .arg("--state-dir")
             .arg(directory.path().join("state"))
-            .envs(wanted.settings.iter().cloned())
+            .envs(settings.settings.iter().cloned())
             .stdout(Stdio::piped())
             .kill_on_drop(true);
-        if let Some(backend) = wanted.backend {
+        if let Some(backend) = settings.backend {
             command.args(["--backend", backend]);
         }
         let mut child = command.spawn().expect("the daemon can be started");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let ready = async {
             while let Ok(Some(line)) = lines.next_line().await {
-                let mut words = line.split_whitespace();
-                if let Some(url) = words.find(|word| word.starts_with("http://")) {
+                let mut parts = line.split_whitespace();
+                if let Some(url) = parts.find(|word| word.starts_with("http://")) {
                     return url.to_owned();
                 }
             }
@@ -108,16 +108,16 @@ impl Daemon {
     }
 
     /// A verb of the command for this daemon: whether it went well, and all it said.
-    pub(crate) async fn verb(&self, words: &[&str]) -> (bool, String) {
+    pub(crate) async fn verb(&self, args: &[&str]) -> (bool, String) {
         let output = boxwood()
             .env("BOXWOOD_URL", &self.url)
-            .args(words)
+            .args(args)
             .output()
             .await
             .expect("boxwood runs");
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said).into_owned();
-        (output.status.success(), said)
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        (output.status.success(), text)
     }
 
     /// What it keeps on the host for boxes, by path: meeting places, and doors for the next daemon.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::daemon::Wanted;
+use crate::daemon::DaemonSettings;
 
 /// How a person gets engines to run on.
 const HOW: &str = "start the tests with `cargo xtask engines up --only ENGINE -- COMMAND`, or use \
@@ -48,8 +48,8 @@ impl Engine {
     }
 
     /// A daemon on this engine whose boxes start from the small image.
-    pub(crate) fn wanted(&self) -> Wanted {
-        let mut wanted = Wanted {
+    pub(crate) fn daemon_settings(&self) -> DaemonSettings {
+        let mut settings = DaemonSettings {
             backend: Some(self.name),
             settings: Vec::new(),
         };
@@ -57,10 +57,10 @@ impl Engine {
             "docker" => ("BOXWOOD_DOCKER__IMAGE", "BOXWOOD_DOCKER__PULL"),
             _ => ("BOXWOOD_PODMAN__IMAGE", "BOXWOOD_PODMAN__PULL"),
         };
-        wanted = wanted.with(image, self.image.clone()).with(pull, "never");
+        settings = settings.with(image, self.image.clone()).with(pull, "never");
         match &self.docker_host {
-            Some(host) => wanted.with("BOXWOOD_DOCKER__HOST", host.clone()),
-            None => wanted,
+            Some(host) => settings.with("BOXWOOD_DOCKER__HOST", host.clone()),
+            None => settings,
         }
     }
 
@@ -72,10 +72,10 @@ impl Engine {
         command
     }
 
-    pub(crate) fn try_run(&self, words: &[&str]) -> Result<String, String> {
+    pub(crate) fn try_run(&self, args: &[&str]) -> Result<String, String> {
         let output = self
             .command()
-            .args(words)
+            .args(args)
             .output()
             .expect("the engine's command runs");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().to_owned();
@@ -87,9 +87,9 @@ impl Engine {
     }
 
     #[track_caller]
-    pub(crate) fn run(&self, words: &[&str]) -> String {
-        let said = self.try_run(words);
-        said.unwrap_or_else(|error| panic!("{} {words:?}: {error}", self.name))
+    pub(crate) fn run(&self, args: &[&str]) -> String {
+        let result = self.try_run(args);
+        result.unwrap_or_else(|error| panic!("{} {args:?}: {error}", self.name))
     }
 
     /// All containers with a label of Boxwood or LangBot Box, by name; none while the engine is unavailable.
@@ -108,8 +108,8 @@ impl Engine {
 
     #[track_caller]
     pub(crate) fn inspect(&self, container: &str) -> Value {
-        let said = self.run(&["container", "inspect", "--", container]);
-        let mut all: Vec<Value> = serde_json::from_str(&said).expect("a list");
+        let description = self.run(&["container", "inspect", "--", container]);
+        let mut all: Vec<Value> = serde_json::from_str(&description).expect("a list");
         all.pop().expect("one container")
     }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::daemon::{Daemon, Wanted};
+use crate::daemon::{Daemon, DaemonSettings};
 use crate::request::ask;
-use crate::traces::{running, word};
+use crate::traces::{marker, running};
 use crate::waiting::{SETTLED, until};
 
 const TINY: &str = include_str!("../../../boxwood-server/tests/it/tiny_server.py");
@@ -16,19 +16,19 @@ const SERVER: &str = "/v1/mcp/servers/tiny";
 
 /// It works, a killed daemon does not end it, and nothing of it is left when it is removed.
 /// The image has Python.
-pub(crate) async fn a_server_is_hosted_to_its_end(wanted: Wanted, image: Option<String>) {
+pub(crate) async fn a_server_is_hosted_to_its_end(settings: DaemonSettings, image: Option<String>) {
     let project = tempfile::tempdir().expect("a directory");
     let script = project.path().join("server.py");
     fs::write(&script, TINY).expect("a server");
     let roots = project.path().display().to_string();
-    let wanted = wanted.with("BOXWOOD_MOUNTS__ALLOWED_ROOTS", roots);
-    let word = word("hosted");
+    let settings = settings.with("BOXWOOD_MOUNTS__ALLOWED_ROOTS", roots);
+    let marker = marker("hosted");
 
-    let first = Daemon::start(&wanted).await;
+    let first = Daemon::start(&settings).await;
     let spec = json!({
         "name": "tiny",
         "command": "python3",
-        "args": [script, word],
+        "args": [script, marker],
         "env": {"API_KEY": "four"},
         "box": {"network": "off", "image": image},
     });
@@ -36,25 +36,29 @@ pub(crate) async fn a_server_is_hosted_to_its_end(wanted: Wanted, image: Option<
     assert_eq!(status, 201, "{added}");
     connected(&first).await;
     let (_, session) = ask(&first, "GET", "/v1/sessions/mcp-tiny", None).await;
-    assert_eq!(session["backend_name"], json!(wanted.backend), "{session}");
+    assert_eq!(
+        session["backend_name"],
+        json!(settings.backend),
+        "{session}"
+    );
     assert_eq!(call(&first, "secret").await, "4");
     let born = call(&first, "pid").await;
-    assert_eq!(running(&word), 1);
+    assert_eq!(running(&marker), 1);
 
     let directory = first.kill().await;
-    assert_eq!(running(&word), 1, "it goes on without the daemon");
-    let second = Daemon::start_in(Arc::clone(&directory), &wanted).await;
+    assert_eq!(running(&marker), 1, "it goes on without the daemon");
+    let second = Daemon::start_in(Arc::clone(&directory), &settings).await;
     connected(&second).await;
     assert_eq!(call(&second, "pid").await, born, "it was started again");
 
-    let (status, told) = ask(&second, "POST", &format!("{SERVER}/restart"), None).await;
-    assert!((200..300).contains(&status), "{told}");
+    let (status, response) = ask(&second, "POST", &format!("{SERVER}/restart"), None).await;
+    assert!((200..300).contains(&status), "{response}");
     connected(&second).await;
     assert_eq!(call(&second, "secret").await, "4");
 
-    let (status, told) = ask(&second, "DELETE", SERVER, None).await;
-    assert!((200..300).contains(&status), "{told}");
-    until("its processes are gone", || running(&word) == 0).await;
+    let (status, response) = ask(&second, "DELETE", SERVER, None).await;
+    assert!((200..300).contains(&status), "{response}");
+    until("its processes are gone", || running(&marker) == 0).await;
     let (status, _) = ask(&second, "GET", "/v1/sessions/mcp-tiny", None).await;
     assert_eq!(status, 404);
     until("its copy is gone", || {

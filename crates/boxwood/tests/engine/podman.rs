@@ -3,18 +3,18 @@
 use boxwood_api::Reason;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::boxes::{Running, exec, id, listed, says};
+use crate::boxes::{Running, exec, id, listed, stdout_of};
 use crate::daemon::Daemon;
 use crate::engine::Engine;
-use crate::traces::{running, word};
+use crate::traces::{marker, running};
 use crate::waiting::{answered, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_monitor_leaves_nothing_behind() {
     let engine = Engine::chosen();
-    let daemon = Daemon::start(&engine.wanted()).await;
-    let word = word("conmon");
-    let call = Running::begin(&daemon, "watched", &word).await;
+    let daemon = Daemon::start(&engine.daemon_settings()).await;
+    let marker = marker("conmon");
+    let call = Running::begin(&daemon, "watched", &marker).await;
     let container = listed(&daemon).await.pop_first().expect("one box");
     let monitor = engine.inspect(&container)["State"]["ConmonPid"].as_i64();
     let monitor = monitor
@@ -27,13 +27,13 @@ async fn a_killed_monitor_leaves_nothing_behind() {
     let lived_on = answer.is_ok_and(|result| result.stdout == "here\n" && call.goes_on());
     let deleted = answered("a delete", daemon.client.delete_session(&id("watched"))).await;
     deleted.expect("it is deleted");
-    let wanted = if lived_on {
+    let expected = if lived_on {
         Reason::Cancelled
     } else {
         Reason::BoxGone
     };
-    call.ends_by(&[wanted]).await;
-    assert_eq!(running(&word), 0, "a deleted session runs on");
+    call.ends_by(&[expected]).await;
+    assert_eq!(running(&marker), 0, "a deleted session runs on");
     until("its container is gone", || {
         !engine.containers().contains(&container)
     })
@@ -42,6 +42,9 @@ async fn a_killed_monitor_leaves_nothing_behind() {
         daemon.directories_of_boxes().is_empty()
     })
     .await;
-    assert_eq!(says(&daemon.client, "watched", "echo back").await, "back\n");
+    assert_eq!(
+        stdout_of(&daemon.client, "watched", "echo back").await,
+        "back\n"
+    );
     daemon.stop().await;
 }

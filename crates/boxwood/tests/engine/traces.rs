@@ -16,11 +16,11 @@ pub(crate) fn command_lines() -> Vec<(i32, String)> {
         .collect()
 }
 
-/// How many processes have this word in their command line. A shell that is about to run something is
+/// How many processes have this marker in their command line. A shell that is about to run something is
 /// there twice for a moment, and counts once.
-pub(crate) fn running(word: &str) -> usize {
+pub(crate) fn running(marker: &str) -> usize {
     let lines = command_lines();
-    let named = lines.iter().filter(|(_, line)| line.contains(word));
+    let named = lines.iter().filter(|(_, line)| line.contains(marker));
     let pids: Vec<i32> = named.map(|(pid, _)| *pid).collect();
     let is_child = |pid: &&i32| parent(**pid).is_some_and(|parent| pids.contains(&parent));
     pids.len() - pids.iter().filter(is_child).count()
@@ -32,8 +32,8 @@ fn parent(pid: i32) -> Option<i32> {
     rest.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// A word that no other test uses.
-pub(crate) fn word(of: &str) -> String {
+/// A marker that no other test uses.
+pub(crate) fn marker(of: &str) -> String {
     format!("boxwood-{of}-{}", std::process::id())
 }
 
@@ -64,11 +64,11 @@ pub(crate) fn began(pid: i32) -> Option<u64> {
 }
 
 pub(crate) fn children_of(parent: u32) -> Vec<i32> {
-    let wanted = parent.to_string();
+    let parent_pid = parent.to_string();
     let is_child = |pid: i32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-        parent.is_some_and(|pid| pid.trim() == wanted)
+        parent.is_some_and(|pid| pid.trim() == parent_pid)
     };
     let all = command_lines();
     all.into_iter()

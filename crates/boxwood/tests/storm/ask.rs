@@ -8,12 +8,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// Longer than anything that is asked here takes, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What became of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Said(u16, Value),
+    Response(u16, Value),
     /// The daemon was not there, or went away.
     Lost,
 }
@@ -24,8 +24,8 @@ pub(crate) async fn ask(
     path: &str,
     body: Option<&Value>,
 ) -> anyhow::Result<Answer> {
-    match tokio::time::timeout(PATIENCE, talk(port, method, path, body)).await {
-        Err(_) => bail!("{method} {path} was not answered within {PATIENCE:?}"),
+    match tokio::time::timeout(TIMEOUT, talk(port, method, path, body)).await {
+        Err(_) => bail!("{method} {path} was not answered within {TIMEOUT:?}"),
         // A broken connection, or half an answer.
         Ok(Err(_)) => Ok(Answer::Lost),
         Ok(Ok(answer)) => parse(&answer).with_context(|| format!("{method} {path}: {answer}")),
@@ -66,7 +66,7 @@ fn parse(answer: &str) -> anyhow::Result<Answer> {
         return Ok(Answer::Lost);
     }
     match serde_json::from_str(body) {
-        Ok(body) => Ok(Answer::Said(status, body)),
+        Ok(body) => Ok(Answer::Response(status, body)),
         // Without a length the end of the connection is the end of the body.
         Err(_) if length.is_none() => Ok(Answer::Lost),
         Err(_) => bail!("the body is no JSON"),
@@ -82,8 +82,8 @@ pub(crate) async fn must(
 ) -> anyhow::Result<Value> {
     for _ in 0..600 {
         match ask(port, method, path, body).await? {
-            Answer::Said(status, body) if status < 300 => return Ok(body),
-            Answer::Said(status, body) => bail!("{method} {path} is answered {status}: {body}"),
+            Answer::Response(status, body) if status < 300 => return Ok(body),
+            Answer::Response(status, body) => bail!("{method} {path} is answered {status}: {body}"),
             Answer::Lost => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }

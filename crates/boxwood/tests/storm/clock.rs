@@ -19,7 +19,7 @@ fn days_that_pass_between_kills_leave_nothing_behind_and_lose_nothing() {
         for day in 1..=kills(20) {
             storm.kill(daemon).await?;
             let later = (day * DAY_SEC).to_string();
-            let words = [
+            let args = [
                 "unshare",
                 "--time",
                 "--monotonic",
@@ -27,7 +27,7 @@ fn days_that_pass_between_kills_leave_nothing_behind_and_lose_nothing() {
                 "--boottime",
                 &later,
             ];
-            daemon = storm.next_by(&words.map(str::to_owned)).await?;
+            daemon = storm.next_by(&args.map(str::to_owned)).await?;
         }
         Ok(daemon)
     });

@@ -60,7 +60,7 @@ async fn init_of(port: u16, session: &str) -> anyhow::Result<Pid> {
 async fn told_so(port: u16, session: &str, incarnation: u64) -> anyhow::Result<()> {
     let path = format!("/v1/sessions/{session}?incarnation={incarnation}");
     match ask(port, "GET", &path, None).await? {
-        Answer::Said(410, body) => {
+        Answer::Response(410, body) => {
             let text = body.to_string();
             ensure!(
                 text.contains("session_gone") && text.contains("box died"),

@@ -54,7 +54,7 @@ fn a_full_disk_between_kills_leaves_nothing_behind_and_loses_nothing() {
 /// The refusal names the place.
 async fn nothing_new(port: u16, state: &Path) -> anyhow::Result<()> {
     match ask(port, "POST", "/v1/sessions/late", Some(&json!({}))).await? {
-        Answer::Said(status, body) => {
+        Answer::Response(status, body) => {
             let text = body.to_string();
             ensure!(
                 status >= 500 && text.contains(&*state.to_string_lossy()),

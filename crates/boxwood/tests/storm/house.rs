@@ -70,8 +70,8 @@ impl House {
     /// By another program, which becomes the daemon.
     pub(crate) fn start_by(&self, before: &[String]) -> Daemon {
         let boxwood = env!("CARGO_BIN_EXE_boxwood").to_owned();
-        let mut words = before.iter().chain(std::iter::once(&boxwood));
-        let mut command = Command::new(words.next().expect("at least the daemon"));
+        let mut args = before.iter().chain(std::iter::once(&boxwood));
+        let mut command = Command::new(args.next().expect("at least the daemon"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("BOXWOOD_") {
                 command.env_remove(name);
@@ -79,7 +79,7 @@ impl House {
         }
         let log = File::options().create(true).append(true).open(self.log());
         let child = command
-            .args(words)
+            .args(args)
             .arg("serve")
             .arg("--listen")
             .arg(format!("127.0.0.1:{}", self.port))

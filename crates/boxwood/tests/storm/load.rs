@@ -75,20 +75,21 @@ impl Worker {
             let most = sessions.len() as u64;
             let (session, incarnation) = &sessions[usize::try_from(self.chance.within(0, most))?];
             let so_far = self.tally.commands.load(Ordering::Relaxed);
-            let said = format!("{}-{so_far}", self.number);
-            let body = json!({ "cmd": format!("echo {said}; exit 7") });
+            let expected = format!("{}-{so_far}", self.number);
+            let body = json!({ "cmd": format!("echo {expected}; exit 7") });
             // This very session, and never one made anew under its name.
             let path = format!("/v1/sessions/{session}/exec?incarnation={incarnation}");
             match ask(self.port, "POST", &path, Some(&body)).await? {
                 Answer::Lost => self.lost().await,
-                Answer::Said(200, result) => {
+                Answer::Response(200, result) => {
                     ensure!(
-                        result["stdout"] == json!(format!("{said}\n")) && result["exit_code"] == 7,
+                        result["stdout"] == json!(format!("{expected}\n"))
+                            && result["exit_code"] == 7,
                         "a command in {session} is told as {result}"
                     );
                     self.tally.commands.fetch_add(1, Ordering::Relaxed);
                 }
-                Answer::Said(status, body) => bail!("{path} is answered {status}: {body}"),
+                Answer::Response(status, body) => bail!("{path} is answered {status}: {body}"),
             }
             tokio::time::sleep(self.chance.millis(1, 60)).await;
         }
@@ -122,10 +123,10 @@ impl Worker {
                     self.lost().await;
                     continue;
                 }
-                Answer::Said(200 | 201, _) => {
+                Answer::Response(200 | 201, _) => {
                     self.tally.made.fetch_add(1, Ordering::Relaxed);
                 }
-                Answer::Said(507 | 503, body)
+                Answer::Response(507 | 503, body)
                     if was_full || self.tally.no_room.load(Ordering::Acquire) =>
                 {
                     ensure!(
@@ -136,16 +137,18 @@ impl Worker {
                     tokio::time::sleep(self.chance.millis(20, 200)).await;
                     continue;
                 }
-                Answer::Said(status, body) => bail!("POST {path} is answered {status}: {body}"),
+                Answer::Response(status, body) => bail!("POST {path} is answered {status}: {body}"),
             }
             tokio::time::sleep(self.chance.millis(1, 200)).await;
             match ask(self.port, "DELETE", &path, None).await? {
                 Answer::Lost => self.lost().await,
-                Answer::Said(200..=204, _) => {
+                Answer::Response(200..=204, _) => {
                     self.tally.unsure().remove(&session);
                     self.tally.deleted.fetch_add(1, Ordering::Relaxed);
                 }
-                Answer::Said(status, body) => bail!("DELETE {path} is answered {status}: {body}"),
+                Answer::Response(status, body) => {
+                    bail!("DELETE {path} is answered {status}: {body}")
+                }
             }
         }
         Ok(())
@@ -168,7 +171,7 @@ impl Tally {
         for session in unsure {
             let path = format!("/v1/sessions/{session}");
             match ask(port, "DELETE", &path, None).await? {
-                Answer::Said(200..=204 | 404 | 410, _) => {}
+                Answer::Response(200..=204 | 404 | 410, _) => {}
                 other => bail!("DELETE {path}: {other:?}"),
             }
         }

@@ -223,10 +223,10 @@ async fn still_runs(port: u16, session: &str, identity: &Identity) -> anyhow::Re
         "sed 's/.*) //' /proc/{pid}/stat | cut -d' ' -f20; \
          grep -lz '^perl$' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
     );
-    let said = output(port, session, &asking).await?;
+    let printed = output(port, session, &asking).await?;
     ensure!(
-        said == format!("{start_time}\n1\n"),
-        "{session}: process {identity:?} is told as {said:?}"
+        printed == format!("{start_time}\n1\n"),
+        "{session}: process {identity:?} is told as {printed:?}"
     );
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::boxes::{id, says};
+use crate::boxes::{id, stdout_of};
 use crate::daemon::Daemon;
 use crate::engine::Engine;
 use crate::request::{ask, segment};
@@ -92,10 +92,10 @@ struct Bench {
 impl Bench {
     async fn new(settings: &[(&'static str, String)]) -> Self {
         let engine = Engine::chosen();
-        let mut wanted = engine.wanted();
-        wanted.settings.extend(settings.iter().cloned());
-        let daemon = Daemon::start(&wanted).await;
-        says(&daemon.client, "plain", "true").await;
+        let mut daemon_settings = engine.daemon_settings();
+        daemon_settings.settings.extend(settings.iter().cloned());
+        let daemon = Daemon::start(&daemon_settings).await;
+        stdout_of(&daemon.client, "plain", "true").await;
         let container = daemon
             .client
             .session(&id("plain"))
@@ -117,13 +117,13 @@ impl Bench {
     /// The session's container, which is one like every other; then the session goes.
     async fn is_plain_and_goes(&self, session: &str) -> Value {
         let path = format!("/v1/sessions/{}", segment(session));
-        let (status, told) = ask(&self.daemon, "GET", &path, None).await;
-        assert_eq!(status, 200, "{session:?}: {told}");
-        let container = told["backend_session_id"].as_str().expect("a name");
+        let (status, response) = ask(&self.daemon, "GET", &path, None).await;
+        assert_eq!(status, 200, "{session:?}: {response}");
+        let container = response["backend_session_id"].as_str().expect("a name");
         assert_eq!(shape(&self.engine, container), self.plain, "{session:?}");
         let inspected = self.engine.inspect(container);
-        let (status, told) = ask(&self.daemon, "DELETE", &path, None).await;
-        assert_eq!(status, 200, "{session:?}: {told}");
+        let (status, response) = ask(&self.daemon, "DELETE", &path, None).await;
+        assert_eq!(status, 200, "{session:?}: {response}");
         inspected
     }
 }
@@ -192,10 +192,10 @@ async fn what_a_command_is_given_arrives_as_it_is() {
         let answer = bench.exec("plain", &name).await;
         if answer.0 == 200 {
             let environment = answer.1["stdout"].as_str().expect("text");
-            let wanted = format!("{text}=given");
+            let expected = format!("{text}=given");
             let mut found = environment.split('\0');
             assert!(
-                found.any(|entry| entry == wanted),
+                found.any(|entry| entry == expected),
                 "name {text:?}: {environment:?}"
             );
         } else {
@@ -225,10 +225,10 @@ async fn what_a_command_is_given_arrives_as_it_is() {
         let there = json!({"cmd": "pwd", "workdir": &directory});
         let answer = bench.exec("plain", &there).await;
         if answer.0 == 200 && made.1["exit_code"] == 0 && !text.contains("..") {
-            let wanted = format!("{}\n", directory.trim_end().trim_end_matches('/'));
+            let expected = format!("{}\n", directory.trim_end().trim_end_matches('/'));
             assert_eq!(
                 answer.1["stdout"],
-                json!(wanted),
+                json!(expected),
                 "workdir {text:?}: {}",
                 answer.1
             );

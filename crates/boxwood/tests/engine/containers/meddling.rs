@@ -3,19 +3,19 @@
 use boxwood_api::Reason;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::boxes::{Running, id, keep, listed, says};
+use crate::boxes::{Running, id, keep, listed, stdout_of};
 use crate::daemon::Daemon;
 use crate::engine::Engine;
-use crate::traces::{cgroups_of, running, word};
+use crate::traces::{cgroups_of, marker, running};
 use crate::waiting::{answered, until};
 
 async fn survives(test: &str, meddle: impl Fn(&Engine, &str)) {
     let engine = Engine::chosen();
-    let daemon = Daemon::start(&engine.wanted()).await;
-    let (word, process) = (word(test), word(&format!("{test}-process")));
-    let call = Running::begin(&daemon, "robbed", &word).await;
+    let daemon = Daemon::start(&engine.daemon_settings()).await;
+    let (marker, process) = (marker(test), marker(&format!("{test}-process")));
+    let call = Running::begin(&daemon, "robbed", &marker).await;
     keep(&daemon, "robbed", &process).await;
-    let other = Running::begin(&daemon, "other", &format!("{word}-other")).await;
+    let other = Running::begin(&daemon, "other", &format!("{marker}-other")).await;
     let session = answered("a session", daemon.client.session(&id("robbed"))).await;
     let container = session.expect("it is there").session.backend_session_id;
     let container_id = engine.inspect(&container)["Id"]
@@ -26,13 +26,16 @@ async fn survives(test: &str, meddle: impl Fn(&Engine, &str)) {
     meddle(&engine, &container);
     call.ends_by(&[Reason::BoxGone]).await;
     until("its processes are gone", || {
-        running(&word) == usize::from(other.goes_on()) && running(&process) == 0
+        running(&marker) == usize::from(other.goes_on()) && running(&process) == 0
     })
     .await;
     assert!(other.goes_on(), "another session has suffered");
 
     // The next command has a box again, and it is a new one.
-    assert_eq!(says(&daemon.client, "robbed", "echo back").await, "back\n");
+    assert_eq!(
+        stdout_of(&daemon.client, "robbed", "echo back").await,
+        "back\n"
+    );
     let now = listed(&daemon).await;
     assert!(!now.contains(&container), "{now:?}");
     assert_eq!(now.len(), 2);

@@ -4,17 +4,17 @@ use boxwood_api::{ErrorCode, EventKind, SpecRequest};
 use boxwood_client::ClientError;
 
 use crate::boxes::{command, id, listed};
-use crate::daemon::{Daemon, Wanted};
+use crate::daemon::{Daemon, DaemonSettings};
 use crate::engine::{Engine, variable};
 use crate::waiting::answered;
 
 /// With pulls, which the other tests do without.
-fn pulling(engine: &Engine) -> Wanted {
+fn pulling(engine: &Engine) -> DaemonSettings {
     let name = match engine.name {
         "docker" => "BOXWOOD_DOCKER__PULL",
         _ => "BOXWOOD_PODMAN__PULL",
     };
-    engine.wanted().with(name, "missing")
+    engine.daemon_settings().with(name, "missing")
 }
 
 fn with_image(image: &str) -> SpecRequest {
@@ -30,8 +30,8 @@ fn in_registry() -> String {
 
 async fn is_not_found(daemon: &Daemon, engine: &Engine, image: &str) {
     let before = engine.containers();
-    let (session, wanted) = (id("missing"), with_image(image));
-    let answer = daemon.client.exec(&session, &wanted);
+    let (session, spec) = (id("missing"), with_image(image));
+    let answer = daemon.client.exec(&session, &spec);
     match answered("a command", answer).await {
         Err(ClientError::Refused {
             status: 400..500,
@@ -59,9 +59,9 @@ async fn a_missing_image_is_pulled_with_news_of_it() {
     let _ = engine.try_run(&["rmi", &image]);
     let daemon = Daemon::start(&pulling(&engine)).await;
     let mut events = daemon.client.events().await.expect("events");
-    let wanted = with_image(&image);
+    let spec = with_image(&image);
     let session = id("puller");
-    let exec = answered("a command", daemon.client.exec(&session, &wanted));
+    let exec = answered("a command", daemon.client.exec(&session, &spec));
     let news = async {
         let mut pulled = 0;
         loop {
@@ -100,7 +100,7 @@ async fn an_image_that_does_not_exist_is_reported_by_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pulling_images_can_be_disabled() {
     let engine = Engine::chosen();
-    let daemon = Daemon::start(&engine.wanted()).await;
+    let daemon = Daemon::start(&engine.daemon_settings()).await;
     let image = format!("{}/other/name:1", variable("BOXWOOD_TEST_REGISTRY"));
     is_not_found(&daemon, &engine, &image).await;
     daemon.stop().await;

@@ -8,11 +8,11 @@ use rustix::process::Signal;
 
 use crate::boxes::{
     Running, engine_has_only_boxes_of, exec, id, is_refused_as_unavailable, keep, kept, listed,
-    says,
+    stdout_of,
 };
 use crate::daemon::Daemon;
 use crate::dockerd::Dockerd;
-use crate::traces::{cgroups_of, running, word};
+use crate::traces::{cgroups_of, marker, running};
 use crate::waiting::{SETTLED, answered, until};
 
 const SESSIONS: [&str; 4] = ["one", "two", "three", "four"];
@@ -21,20 +21,20 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 
 struct Load {
     calls: Vec<Running>,
-    words: Vec<String>,
+    markers: Vec<String>,
     process: String,
     ids: Vec<String>,
 }
 
 /// Commands in four sessions, and a managed process in the first.
 async fn load(daemon: &Daemon, dockerd: &Dockerd, test: &str) -> Load {
-    let (mut calls, mut words) = (Vec::new(), Vec::new());
+    let (mut calls, mut markers) = (Vec::new(), Vec::new());
     for session in SESSIONS {
-        let word = word(&format!("{test}-{session}"));
-        calls.push(Running::begin(daemon, session, &word).await);
-        words.push(word);
+        let marker = marker(&format!("{test}-{session}"));
+        calls.push(Running::begin(daemon, session, &marker).await);
+        markers.push(marker);
     }
-    let process = word(&format!("{test}-process"));
+    let process = marker(&format!("{test}-process"));
     keep(daemon, SESSIONS[0], &process).await;
     let names = listed(daemon).await;
     let ids = names.iter().map(|name| {
@@ -48,7 +48,7 @@ async fn load(daemon: &Daemon, dockerd: &Dockerd, test: &str) -> Load {
     );
     Load {
         calls,
-        words,
+        markers,
         process,
         ids,
     }
@@ -72,10 +72,13 @@ async fn serves_again(daemon: &Daemon) {
 }
 
 /// After everything: the engine serves again, and nothing of what was is left.
-async fn all_is_well(daemon: Daemon, dockerd: &Dockerd, load: &[String], words: &[String]) {
+async fn all_is_well(daemon: Daemon, dockerd: &Dockerd, load: &[String], markers: &[String]) {
     serves_again(&daemon).await;
     for session in SESSIONS {
-        assert_eq!(says(&daemon.client, session, "echo back").await, "back\n");
+        assert_eq!(
+            stdout_of(&daemon.client, session, "echo back").await,
+            "back\n"
+        );
     }
     engine_has_only_boxes_of(&dockerd.engine, &[&daemon], &[]).await;
     for session in SESSIONS {
@@ -90,8 +93,8 @@ async fn all_is_well(daemon: Daemon, dockerd: &Dockerd, load: &[String], words: 
     for id in load {
         until("cgroups are gone", || cgroups_of(id).is_empty()).await;
     }
-    for word in words {
-        until("processes are gone", || running(word) == 0).await;
+    for marker in markers {
+        until("processes are gone", || running(marker) == 0).await;
     }
     daemon.stop().await;
 }
@@ -99,7 +102,7 @@ async fn all_is_well(daemon: Daemon, dockerd: &Dockerd, load: &[String], words: 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_docker_that_is_stopped_takes_its_boxes_and_brings_service_back() {
     let mut dockerd = Dockerd::start().await;
-    let daemon = Daemon::start(&dockerd.engine.wanted()).await;
+    let daemon = Daemon::start(&dockerd.engine.daemon_settings()).await;
     let load = load(&daemon, &dockerd, "stopped").await;
 
     dockerd.signal(Signal::TERM);
@@ -112,8 +115,8 @@ async fn a_docker_that_is_stopped_takes_its_boxes_and_brings_service_back() {
     for call in load.calls {
         call.ends_by(&[Reason::BoxGone]).await;
     }
-    for word in load.words.iter().chain([&load.process]) {
-        until("processes end with their boxes", || running(word) == 0).await;
+    for marker in load.markers.iter().chain([&load.process]) {
+        until("processes end with their boxes", || running(marker) == 0).await;
     }
     status_comes_at_once(&daemon).await;
     is_refused_as_unavailable(&daemon.client, "one").await;
@@ -121,19 +124,22 @@ async fn a_docker_that_is_stopped_takes_its_boxes_and_brings_service_back() {
     assert!(listed(&daemon).await.is_empty(), "phantom sessions");
 
     dockerd.start_again().await;
-    all_is_well(daemon, &dockerd, &load.ids, &load.words).await;
+    all_is_well(daemon, &dockerd, &load.ids, &load.markers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn boxes_serve_on_while_docker_is_killed() {
     let mut dockerd = Dockerd::start().await;
-    let daemon = Daemon::start(&dockerd.engine.wanted()).await;
+    let daemon = Daemon::start(&dockerd.engine.daemon_settings()).await;
     let mut load = load(&daemon, &dockerd, "killed").await;
 
     dockerd.signal(Signal::KILL);
     dockerd.ended().await;
     for session in SESSIONS {
-        assert_eq!(says(&daemon.client, session, "echo here").await, "here\n");
+        assert_eq!(
+            stdout_of(&daemon.client, session, "echo here").await,
+            "here\n"
+        );
     }
     assert!(load.calls.iter().all(Running::goes_on), "a call has ended");
     assert_eq!(kept(&daemon, "one").await, ProcessStatus::Running);
@@ -143,8 +149,8 @@ async fn boxes_serve_on_while_docker_is_killed() {
     // What is deleted meanwhile ends now; its record goes later.
     let deleted = answered("a delete", daemon.client.delete_session(&id("one"))).await;
     deleted.expect("it is deleted");
-    for word in [&load.words[0], &load.process] {
-        assert_eq!(running(word), 0, "a deleted session runs on");
+    for marker in [&load.markers[0], &load.process] {
+        assert_eq!(running(marker), 0, "a deleted session runs on");
     }
     load.calls.remove(0).ends_by(&[Reason::Cancelled]).await;
 
@@ -154,23 +160,26 @@ async fn boxes_serve_on_while_docker_is_killed() {
     for call in load.calls {
         call.ends_by(&[Reason::BoxGone]).await;
     }
-    all_is_well(daemon, &dockerd, &load.ids, &load.words).await;
+    all_is_well(daemon, &dockerd, &load.ids, &load.markers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_that_is_gone_is_an_engine_that_is_away() {
     let dockerd = Dockerd::start().await;
-    let daemon = Daemon::start(&dockerd.engine.wanted()).await;
+    let daemon = Daemon::start(&dockerd.engine.daemon_settings()).await;
     let mut load = load(&daemon, &dockerd, "socket").await;
 
     let hidden = dockerd.socket().with_extension("hidden");
     std::fs::rename(dockerd.socket(), &hidden).expect("it is moved");
     is_refused_as_unavailable(&daemon.client, "five").await;
     status_comes_at_once(&daemon).await;
-    assert_eq!(says(&daemon.client, "two", "echo here").await, "here\n");
+    assert_eq!(
+        stdout_of(&daemon.client, "two", "echo here").await,
+        "here\n"
+    );
     let deleted = answered("a delete", daemon.client.delete_session(&id("one"))).await;
     deleted.expect("it is deleted");
-    assert_eq!(running(&load.words[0]), 0, "a deleted session runs on");
+    assert_eq!(running(&load.markers[0]), 0, "a deleted session runs on");
     load.calls.remove(0).ends_by(&[Reason::Cancelled]).await;
     assert!(load.calls.iter().all(Running::goes_on), "a call has ended");
 
@@ -183,18 +192,21 @@ async fn a_socket_that_is_gone_is_an_engine_that_is_away() {
     for call in load.calls {
         call.ends_by(&[Reason::Cancelled]).await;
     }
-    all_is_well(daemon, &dockerd, &load.ids, &load.words).await;
+    all_is_well(daemon, &dockerd, &load.ids, &load.markers).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_does_not_respond_delays_only_its_own_requests() {
     let dockerd = Dockerd::start().await;
-    let daemon = Daemon::start(&dockerd.engine.wanted()).await;
+    let daemon = Daemon::start(&dockerd.engine.daemon_settings()).await;
     let mut load = load(&daemon, &dockerd, "silent").await;
 
     dockerd.signal(Signal::STOP);
     status_comes_at_once(&daemon).await;
-    assert_eq!(says(&daemon.client, "two", "echo here").await, "here\n");
+    assert_eq!(
+        stdout_of(&daemon.client, "two", "echo here").await,
+        "here\n"
+    );
     let first = id("one");
     let (refused, deleted) = tokio::join!(
         is_refused_as_unavailable(&daemon.client, "five"),
@@ -202,7 +214,7 @@ async fn an_engine_that_does_not_respond_delays_only_its_own_requests() {
     );
     let () = refused;
     deleted.expect("it is deleted");
-    assert_eq!(running(&load.words[0]), 0, "a deleted session runs on");
+    assert_eq!(running(&load.markers[0]), 0, "a deleted session runs on");
     load.calls.remove(0).ends_by(&[Reason::Cancelled]).await;
     // From now on the daemon knows, and no request waits again.
     status_comes_at_once(&daemon).await;
@@ -222,5 +234,5 @@ async fn an_engine_that_does_not_respond_delays_only_its_own_requests() {
     for call in load.calls {
         call.ends_by(&[Reason::Cancelled]).await;
     }
-    all_is_well(daemon, &dockerd, &load.ids, &load.words).await;
+    all_is_well(daemon, &dockerd, &load.ids, &load.markers).await;
 }

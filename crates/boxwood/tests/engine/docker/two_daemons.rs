@@ -7,11 +7,13 @@ use std::time::Duration;
 use boxwood_api::{ErrorCode, ProcessStatus};
 use boxwood_suites::long_form;
 
-use crate::boxes::{engine_has_only_boxes_of, exec, id, keep, keep_script, kept, listed, says};
+use crate::boxes::{
+    engine_has_only_boxes_of, exec, id, keep, keep_script, kept, listed, stdout_of,
+};
 use crate::daemon::Daemon;
 use crate::dockerd::Dockerd;
 use crate::engine::Engine;
-use crate::traces::{began, running, word};
+use crate::traces::{began, marker, running};
 use crate::waiting::{answered, until};
 
 /// How often one daemon is killed.
@@ -43,7 +45,7 @@ fn same(engine: &Engine, container: &str) -> Same {
 }
 
 async fn count(steady: &Daemon) -> u64 {
-    let text = says(&steady.client, "steady", "cat /workspace/count").await;
+    let text = stdout_of(&steady.client, "steady", "cat /workspace/count").await;
     // Between its two steps a write has emptied the file.
     text.trim().parse().unwrap_or_default()
 }
@@ -74,26 +76,26 @@ async fn repeated_kills_of_one_daemon_affect_no_other_box_and_leave_nothing() {
         "-c",
         sleep,
     ]);
-    let steady = Daemon::start(&engine.wanted()).await;
+    let steady = Daemon::start(&engine.daemon_settings()).await;
     let counter =
         "i=0; while :; do i=$((i+1)); echo $i > count.new; mv count.new count; sleep 0.1; done";
-    says(&steady.client, "steady", "true").await;
-    let token = word("counter");
+    stdout_of(&steady.client, "steady", "true").await;
+    let token = marker("counter");
     keep_script(&steady, "steady", &format!("{counter} # {token}"), &token).await;
     let box_of_steady = listed(&steady).await.pop_first().expect("one box");
     let before = [same(engine, &box_of_steady), same(engine, OTHER)];
     let mut counted = 0;
 
     let mut directory = None;
-    let lasting = word("lasting");
+    let lasting = marker("lasting");
     let mut box_of_mortal: Option<(String, Same)> = None;
     for round in 0..rounds() {
         let mortal = match directory.take() {
-            None => Daemon::start(&engine.wanted()).await,
-            Some(directory) => Daemon::start_in(directory, &engine.wanted()).await,
+            None => Daemon::start(&engine.daemon_settings()).await,
+            Some(directory) => Daemon::start_in(directory, &engine.daemon_settings()).await,
         };
         if box_of_mortal.is_none() {
-            says(&mortal.client, "mortal", "true").await;
+            stdout_of(&mortal.client, "mortal", "true").await;
             keep(&mortal, "mortal", &lasting).await;
             let name = listed(&mortal).await.pop_first().expect("one box");
             let now = same(engine, &name);
@@ -113,10 +115,10 @@ async fn repeated_kills_of_one_daemon_affect_no_other_box_and_leave_nothing() {
         if let Err(error) = gone {
             assert_eq!(error.code(), ErrorCode::SessionNotFound, "{error}");
         }
-        says(&mortal.client, "mortal", "true").await;
+        stdout_of(&mortal.client, "mortal", "true").await;
         // The sweep of what earlier lives left comes with the first box of this one.
         if is_looked_at(round) {
-            says(&mortal.client, "young", "true").await;
+            stdout_of(&mortal.client, "young", "true").await;
             engine_has_only_boxes_of(engine, &[&steady, &mortal], &[OTHER]).await;
             let now = [same(engine, &box_of_steady), same(engine, OTHER)];
             assert_eq!(now, before, "in round {round}");
@@ -133,11 +135,11 @@ async fn repeated_kills_of_one_daemon_affect_no_other_box_and_leave_nothing() {
     }
     // Its boxes wait for it, and other daemons leave them alone.
     assert_eq!(running(&lasting), 1);
-    says(&steady.client, "another", "true").await;
+    stdout_of(&steady.client, "another", "true").await;
     assert_eq!(running(&lasting), 1, "another daemon has touched it");
     let directory = directory.expect("the last one's");
-    let last = Daemon::start_in(Arc::clone(&directory), &engine.wanted()).await;
-    says(&last.client, "mortal", "true").await;
+    let last = Daemon::start_in(Arc::clone(&directory), &engine.daemon_settings()).await;
+    stdout_of(&last.client, "mortal", "true").await;
     let (name, first) = box_of_mortal.expect("it has one");
     assert_eq!(same(engine, &name), first);
     assert_eq!(kept(&last, "mortal").await, ProcessStatus::Running);

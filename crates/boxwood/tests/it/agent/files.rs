@@ -13,11 +13,11 @@ fn done(daemon: &Daemon, name: &str, arguments: &Value) -> Value {
 }
 
 #[track_caller]
-fn failed(daemon: &Daemon, name: &str, arguments: &Value, words: &str) {
+fn failed(daemon: &Daemon, name: &str, arguments: &Value, expected: &str) {
     let result = tool(daemon, name, arguments).expect("a result");
     assert_eq!(result["ok"], false, "{name} {arguments}: {result}");
     let error = result["error"].as_str().expect("an error");
-    assert!(error.contains(words), "`{error}` lacks `{words}`");
+    assert!(error.contains(expected), "`{error}` lacks `{expected}`");
 }
 
 #[test]
@@ -163,8 +163,8 @@ fn paths_outside_the_workspace_are_refused() {
         "ln -s /etc etc; ln -s /etc/passwd passwd; ln -s ../../../etc/hostname up",
     );
     for path in ["/etc/passwd", "/workspacex/a", "etc/passwd"] {
-        let told = tool(&daemon, "read", &json!({"path": path}));
-        refusal(told, "Path must be under /workspace.");
+        let result = tool(&daemon, "read", &json!({"path": path}));
+        refusal(result, "Path must be under /workspace.");
     }
     for path in ["/workspace/../etc/passwd", "/workspace/a/../../etc"] {
         for (name, more) in [
@@ -174,8 +174,8 @@ fn paths_outside_the_workspace_are_refused() {
         ] {
             let mut arguments = more;
             arguments["path"] = json!(path);
-            let told = tool(&daemon, name, &arguments);
-            refusal(told, "Path escapes the workspace boundary.");
+            let result = tool(&daemon, name, &arguments);
+            refusal(result, "Path escapes the workspace boundary.");
         }
     }
     // What a link in the workspace leads to is at most the box's own file, never the host's.

@@ -51,11 +51,11 @@ impl Platform {
 
     /// Calls `exec` and tells of every piece of its output.
     fn begin(&self, command: &str) -> Exec {
-        let (said, output) = mpsc::channel();
+        let (sender, output) = mpsc::channel();
         let (agent, call) = (self.agent(), exec(command));
         let ended = self
             .runtime
-            .spawn(async move { agent.call("exec", call, &Told(said)).await });
+            .spawn(async move { agent.call("exec", call, &OutputSender(sender)).await });
         Exec { output, ended }
     }
 
@@ -76,11 +76,12 @@ struct Exec {
 
 impl Exec {
     /// Waits until it has written this.
-    fn said(&self, text: &str) {
-        let mut heard = String::new();
-        while !heard.contains(text) {
-            let piece = self.output.recv_timeout(Duration::from_secs(20));
-            heard += &piece.unwrap_or_else(|_| panic!("{text:?} did not come after {heard:?}"));
+    fn wait_for_output(&self, text: &str) {
+        let mut received = String::new();
+        while !received.contains(text) {
+            let chunk = self.output.recv_timeout(Duration::from_secs(20));
+            received +=
+                &chunk.unwrap_or_else(|_| panic!("{text:?} did not come after {received:?}"));
         }
     }
 
@@ -90,9 +91,9 @@ impl Exec {
     }
 }
 
-struct Told(mpsc::Sender<String>);
+struct OutputSender(mpsc::Sender<String>);
 
-impl Progress for Told {
+impl Progress for OutputSender {
     fn output(&self, _stream: Stream, text: &str) {
         // The test may have heard enough.
         let _ = self.0.send(text.to_owned());
@@ -125,7 +126,7 @@ fn a_killed_daemon_loses_nothing_of_a_command() {
     assert!(platform.remote.shares_filesystem());
     let command = "echo one; echo uno >&2; sleep 4; echo two; echo due >&2; exit 7";
     let running = platform.begin(command);
-    running.said("one");
+    running.wait_for_output("one");
     let next = Daemon::start_in(daemon.kill());
     assert_eq!(next.directory(), directory);
     let answer = running.end(&platform);
@@ -145,13 +146,13 @@ fn a_daemon_that_is_suspended_for_a_while_loses_nothing_of_a_command() {
     let daemon = Daemon::start();
     let platform = Platform::of_socket(&socket(&daemon));
     let running = platform.begin("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $i; sleep 1; done");
-    running.said("2\n");
+    running.wait_for_output("2\n");
     daemon.signal("STOP");
     let boxes = platform.remote.clone().with_deadlines(Deadlines {
-        question: Duration::from_mins(1),
+        runtime: Duration::from_mins(1),
         ..Deadlines::default()
     });
-    let question = platform.runtime.spawn(async move { boxes.status().await });
+    let status_request = platform.runtime.spawn(async move { boxes.status().await });
     std::thread::sleep(Duration::from_secs(6));
     daemon.signal("CONT");
     let answer = running.end(&platform);
@@ -159,7 +160,7 @@ fn a_daemon_that_is_suspended_for_a_while_loses_nothing_of_a_command() {
     let expected = lines.concat();
     assert_eq!(answer.result["stdout"], expected, "{answer:?}");
     platform
-        .wait(question)
+        .wait(status_request)
         .expect("no panic")
         .expect("answered in the end");
     platform.dispose();

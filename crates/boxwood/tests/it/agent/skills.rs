@@ -6,16 +6,16 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::agent::tools::{call, exec, person, refusal, tool};
-use crate::boxes::skill_commands::Here;
+use crate::boxes::skill_commands::LocalDirectory;
 use crate::support::command::run_with_input;
 use crate::support::daemon::Daemon;
 
-fn with_skills(names: &[&str]) -> (Daemon, Here) {
-    let (daemon, here) = (Daemon::start(), Here::new());
+fn with_skills(names: &[&str]) -> (Daemon, LocalDirectory) {
+    let (daemon, local) = (Daemon::start(), LocalDirectory::new());
     for name in names {
-        daemon.run(&["skill", "add", &here.skill(name)]).ok();
+        daemon.run(&["skill", "add", &local.skill(name)]).ok();
     }
-    (daemon, here)
+    (daemon, local)
 }
 
 #[track_caller]
@@ -25,24 +25,27 @@ fn activate(daemon: &Daemon, name: &str) -> Value {
 
 #[test]
 fn activate_gives_the_instructions_of_a_skill_that_is_there() {
-    let (daemon, _here) = with_skills(&["pdf", "csv"]);
+    let (daemon, _local) = with_skills(&["pdf", "csv"]);
     let result = activate(&daemon, "pdf");
     assert_eq!(result["activated"], true);
     assert_eq!(result["skill_name"], "pdf");
     assert_eq!(result["mount_path"], "/workspace/.skills/pdf");
     let content = result["content"].as_str().expect("text");
     assert!(content.contains("Do it."), "{content}");
-    let told = tool(&daemon, "activate", &json!({"skill_name": "nope"}));
-    refusal(told, "Skill \"nope\" not found. Available skills: csv, pdf");
-    let told = tool(&daemon, "activate", &json!({"skill_name": " "}));
-    refusal(told, "skill_name is required");
+    let result = tool(&daemon, "activate", &json!({"skill_name": "nope"}));
+    refusal(
+        result,
+        "Skill \"nope\" not found. Available skills: csv, pdf",
+    );
+    let result = tool(&daemon, "activate", &json!({"skill_name": " "}));
+    refusal(result, "skill_name is required");
 }
 
 #[test]
 fn a_visible_skill_is_read_and_only_an_active_one_is_used() {
-    let (daemon, _here) = with_skills(&["pdf", "csv"]);
-    let wish = json!({"path": "/workspace/.skills/pdf/SKILL.md"});
-    let read = tool(&daemon, "read", &wish).expect("a result");
+    let (daemon, _local) = with_skills(&["pdf", "csv"]);
+    let request = json!({"path": "/workspace/.skills/pdf/SKILL.md"});
+    let read = tool(&daemon, "read", &request).expect("a result");
     assert!(
         read["content"]
             .as_str()
@@ -58,33 +61,33 @@ fn a_visible_skill_is_read_and_only_an_active_one_is_used() {
     assert_eq!(found.expect("a result")["total"], 1);
 
     let run = json!({"command": "sh .skills/pdf/scripts/run.sh well; sh /workspace/.skills/pdf/scripts/run.sh too"});
-    let told = tool(&daemon, "exec", &run);
+    let result = tool(&daemon, "exec", &run);
     refusal(
-        told,
+        result,
         "Skill \"pdf\" must be activated before exec can run in its package.",
     );
-    let told = tool(
+    let result = tool(
         &daemon,
         "exec",
         &json!({"command": "pwd", "workdir": "/workspace/.skills/pdf"}),
     );
-    refusal(told, "Skill \"pdf\" is not available at this path.");
+    refusal(result, "Skill \"pdf\" is not available at this path.");
     let write = json!({"path": "/workspace/.skills/pdf/notes.md", "content": "mine"});
     refusal(
         tool(&daemon, "write", &write),
         "Skill \"pdf\" is not available",
     );
-    let told = tool(&daemon, "read", &json!({"path": "/workspace/.skills"}));
+    let result = tool(&daemon, "read", &json!({"path": "/workspace/.skills"}));
     refusal(
-        told,
+        result,
         "Path must include a skill name under /workspace/.skills/<skill-name>.",
     );
 
     activate(&daemon, "pdf");
     let result = tool(&daemon, "exec", &run).expect("a result");
     assert_eq!(result["stdout"], "ran well\nran too\n", "{result}");
-    let here = json!({"command": "./scripts/run.sh here", "workdir": "/workspace/.skills/pdf"});
-    let result = tool(&daemon, "exec", &here).expect("a result");
+    let local = json!({"command": "./scripts/run.sh here", "workdir": "/workspace/.skills/pdf"});
+    let result = tool(&daemon, "exec", &local).expect("a result");
     assert_eq!(result["stdout"], "ran here\n", "{result}");
     let two = json!({"command": "cat /workspace/.skills/pdf/a /workspace/.skills/csv/a"});
     refusal(
@@ -103,13 +106,13 @@ fn a_visible_skill_is_read_and_only_an_active_one_is_used() {
     assert_eq!(result["stdout"], "ours", "and in the box: {result}");
     assert_eq!(result["ok"], false, "where commands cannot change it");
     // Another conversation has activated nothing.
-    let told = call(&daemon, "exec", &run, &person("b"));
-    refusal(told, "must be activated");
+    let result = call(&daemon, "exec", &run, &person("b"));
+    refusal(result, "must be activated");
 }
 
 #[test]
 fn a_pipeline_shows_what_it_binds() {
-    let (daemon, _here) = with_skills(&["pdf", "csv"]);
+    let (daemon, _local) = with_skills(&["pdf", "csv"]);
     let query = json!({"launcher_id": "bound", "variables": {"_pipeline_bound_skills": ["csv"]}});
     let read = |name: &str| {
         let path = format!("/workspace/.skills/{name}/SKILL.md");
@@ -117,14 +120,14 @@ fn a_pipeline_shows_what_it_binds() {
     };
     assert_eq!(read("csv").expect("a result")["ok"], true);
     refusal(read("pdf"), "Skill \"pdf\" is not available at this path.");
-    let told = call(&daemon, "activate", &json!({"skill_name": "pdf"}), &query);
-    refusal(told, "Skill \"pdf\" not found. Available skills: csv");
+    let result = call(&daemon, "activate", &json!({"skill_name": "pdf"}), &query);
+    refusal(result, "Skill \"pdf\" not found. Available skills: csv");
     let command = json!({"command": "ls /workspace/.skills"});
     let listed = call(&daemon, "exec", &command, &query).expect("a result");
     assert_eq!(listed["stdout"], "csv\n", "{listed}");
-    let told = json!({"launcher_id": "told", "variables": {"_activated_skills": ["pdf"]}});
+    let query = json!({"launcher_id": "told", "variables": {"_activated_skills": ["pdf"]}});
     let run = json!({"command": "sh /workspace/.skills/pdf/scripts/run.sh yes"});
-    let result = call(&daemon, "exec", &run, &told).expect("a result");
+    let result = call(&daemon, "exec", &run, &query).expect("a result");
     assert_eq!(result["stdout"], "ran yes\n", "{result}");
 }
 
@@ -132,11 +135,11 @@ const SKILL: &str = "mkdir -p made/scripts && printf -- '---\\nname: made\\ndesc
 
 #[test]
 fn a_directory_of_the_box_becomes_a_skill() {
-    let (daemon, _here) = with_skills(&[]);
+    let (daemon, _local) = with_skills(&[]);
     let digest = exec(&daemon, SKILL);
     assert_eq!(digest["ok"], true, "{digest}");
-    let wish = json!({"path": "/workspace/made"});
-    let result = tool(&daemon, "register_skill", &wish).expect("a result");
+    let request = json!({"path": "/workspace/made"});
+    let result = tool(&daemon, "register_skill", &request).expect("a result");
     assert_eq!(result["registered"], true, "{result}");
     assert_eq!(result["skill_name"], "made");
     assert_eq!(result["source_path"], "/workspace/made");
@@ -149,8 +152,8 @@ fn a_directory_of_the_box_becomes_a_skill() {
     let expected = format!("made well\n{}", digest["stdout"].as_str().expect("text"));
     assert_eq!(result["stdout"], expected.as_str(), "{result}");
 
-    let told = tool(&daemon, "register_skill", &wish);
-    match told {
+    let repeated = tool(&daemon, "register_skill", &request);
+    match repeated {
         Ok(result) => assert_eq!(result["ok"], false, "{result}"),
         Err(error) => assert!(error.to_string().contains("already exists"), "{error}"),
     }
@@ -166,7 +169,7 @@ fn a_directory_of_the_box_becomes_a_skill() {
 
 #[test]
 fn nothing_else_becomes_one() {
-    let (daemon, _here) = with_skills(&[]);
+    let (daemon, _local) = with_skills(&[]);
     let secret = tempfile::NamedTempFile::new().expect("a file");
     fs::write(secret.path(), "secret of the host").expect("written");
     exec(
@@ -177,20 +180,23 @@ fn nothing_else_becomes_one() {
         ),
     );
     let register = |path: &str| tool(&daemon, "register_skill", &json!({"path": path}));
-    let told = |path: &str| match register(path) {
+    let message_of = |path: &str| match register(path) {
         Ok(result) => {
             assert_eq!(result["ok"], false, "{path}: {result}");
             result["error"].as_str().expect("an error").to_owned()
         }
         Err(error) => error["message"].as_str().expect("a message").to_owned(),
     };
-    assert!(told("/etc").contains("path must be under /workspace"));
-    assert!(told("/workspace/../etc").contains("path escapes the workspace boundary"));
-    assert!(told("/workspace/empty").contains("No SKILL.md found in /workspace/empty"));
-    assert!(!told("/workspace/nothing").is_empty());
+    assert!(message_of("/etc").contains("path must be under /workspace"));
+    assert!(message_of("/workspace/../etc").contains("path escapes the workspace boundary"));
+    assert!(message_of("/workspace/empty").contains("No SKILL.md found in /workspace/empty"));
+    assert!(!message_of("/workspace/nothing").is_empty());
     for path in ["/workspace/linked", "/workspace/dir"] {
-        let words = told(path);
-        assert!(words.contains("neither a file nor a directory"), "{words}");
+        let message = message_of(path);
+        assert!(
+            message.contains("neither a file nor a directory"),
+            "{message}"
+        );
     }
     assert_eq!(daemon.run(&["skill", "ls", "-q"]).ok(), "");
 }
@@ -211,9 +217,10 @@ const NEEDS: &str = "/workspace/.skills/py/greeter-1.0-py3-none-any.whl\n";
 /// What the package said and where it is, and whether that was built for this call.
 fn greet(call: Command) -> (String, bool) {
     let command = "python -c 'import greeter; print(greeter.hello())'; echo $VIRTUAL_ENV";
-    let wish = json!({"command": command, "workdir": "/workspace/.skills/py", "timeout_sec": 120});
-    let said = run_with_input(call, wish.to_string().as_bytes()).ok();
-    let answer: Value = serde_json::from_str(&said).expect("JSON");
+    let request =
+        json!({"command": command, "workdir": "/workspace/.skills/py", "timeout_sec": 120});
+    let output = run_with_input(call, request.to_string().as_bytes()).ok();
+    let answer: Value = serde_json::from_str(&output).expect("JSON");
     let stderr = answer["result"]["stderr"].as_str().expect("text");
     let stdout = answer["result"]["stdout"].as_str().expect("text");
     let has_built = stderr.contains("boxwood: building the Python environment");
@@ -222,18 +229,18 @@ fn greet(call: Command) -> (String, bool) {
 
 #[test]
 fn a_python_skill_has_an_environment_that_is_built_once() {
-    let (daemon, here) = (Daemon::start(), Here::new());
-    let skill = here.skill("py");
-    let wheel = here.text("py/greeter-1.0-py3-none-any.whl");
+    let (daemon, local) = (Daemon::start(), LocalDirectory::new());
+    let skill = local.skill("py");
+    let wheel = local.text("py/greeter-1.0-py3-none-any.whl");
     let made = Command::new("python3").args(["-c", WHEEL, &wheel]).status();
     assert!(made.expect("python3 runs").success());
-    here.file("py/requirements.txt", NEEDS);
+    local.file("py/requirements.txt", NEEDS);
     daemon.run(&["skill", "add", &skill]).ok();
     activate(&daemon, "py");
     let query = person("a").to_string();
-    let words = ["tool", "call", "exec", "-", "--query", &query, "-o", "json"];
+    let args = ["tool", "call", "exec", "-", "--query", &query, "-o", "json"];
     // Two at the same time: one builds, the other waits for it.
-    let (first, second) = (daemon.command(&words), daemon.command(&words));
+    let (first, second) = (daemon.command(&args), daemon.command(&args));
     let (one, other) = std::thread::scope(|scope| {
         let other = scope.spawn(move || greet(second));
         (greet(first), other.join().expect("it ran"))
@@ -241,14 +248,14 @@ fn a_python_skill_has_an_environment_that_is_built_once() {
     assert!(one.1 != other.1, "{one:?} {other:?}");
     assert_eq!(one.0, other.0);
     assert!(one.0.starts_with("hello\n/"), "{one:?}");
-    let again = greet(daemon.command(&words));
+    let again = greet(daemon.command(&args));
     assert_eq!(again, (one.0.clone(), false), "a later command finds it");
 
     let other = json!({"path": "/workspace/.skills/py/requirements.txt", "content": format!("# again\n{NEEDS}")});
     let written = tool(&daemon, "write", &other).expect("a result");
     assert_eq!(written["ok"], true, "{written}");
-    let (said, has_built) = greet(daemon.command(&words));
+    let (output, has_built) = greet(daemon.command(&args));
     assert!(has_built, "other manifests want another environment");
-    assert!(said.starts_with("hello\n/"), "{said}");
-    assert_ne!(said, one.0);
+    assert!(output.starts_with("hello\n/"), "{output}");
+    assert_ne!(output, one.0);
 }

@@ -10,8 +10,8 @@ use crate::support::daemon::Daemon;
 use crate::support::host::wait_until;
 
 fn state(daemon: &Daemon) -> Value {
-    let said = daemon.run(&["tool", "ls", "-o", "json"]);
-    let list: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    let output = daemon.run(&["tool", "ls", "-o", "json"]);
+    let list: Value = serde_json::from_str(&output.stdout).expect("JSON");
     list["unavailable"]["state"].clone()
 }
 
@@ -19,11 +19,11 @@ fn state(daemon: &Daemon) -> Value {
 fn begin(daemon: &Daemon, command: &str, timeout_sec: u64) -> Child {
     let arguments = json!({"command": command, "timeout_sec": timeout_sec}).to_string();
     let query = person("a").to_string();
-    let words = [
+    let args = [
         "tool", "call", "exec", &arguments, "--query", &query, "-o", "json",
     ];
     daemon
-        .command(&words)
+        .command(&args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -40,12 +40,12 @@ fn a_disabled_agent_says_so_and_starts_nothing() {
     );
     assert_eq!(error["code"], "backend_unavailable");
     assert_eq!(state(&daemon), "disabled");
-    let said = daemon.run(&["tool", "ls"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("hint:"), "{}", said.stderr);
+    let output = daemon.run(&["tool", "ls"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(output.stderr.contains("hint:"), "{}", output.stderr);
     assert_eq!(daemon.run(&["ls", "-q"]).ok(), "", "no box was made");
-    let said = daemon.run(&["exec", "s", "--", "echo", "on"]).ok();
-    assert_eq!(said, "on\n", "everything else goes on");
+    let output = daemon.run(&["exec", "s", "--", "echo", "on"]).ok();
+    assert_eq!(output, "on\n", "everything else goes on");
 }
 
 #[test]
@@ -54,12 +54,12 @@ fn a_backend_that_cannot_be_used_is_named() {
     let settings = [("BOX__BACKEND", "e2b")];
     let daemon = Daemon::start_with(directory, &settings);
     assert_eq!(state(&daemon), "backend_unusable");
-    let told = tool(&daemon, "exec", &json!({"command": "true"}));
-    let error = refusal(told, "e2b");
+    let result = tool(&daemon, "exec", &json!({"command": "true"}));
+    let error = refusal(result, "e2b");
     assert_eq!(error["code"], "backend_unavailable");
     assert!(error["hint"].is_string(), "{error}");
-    let said = daemon.run(&["exec", "s", "--", "echo", "on"]).ok();
-    assert_eq!(said, "on\n", "the daemon's own backend works");
+    let output = daemon.run(&["exec", "s", "--", "echo", "on"]).ok();
+    assert_eq!(output, "on\n", "the daemon's own backend works");
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn a_call_to_a_killed_daemon_fails_and_its_box_stays() {
     let number = left.map(|exec| exec["exec_id"].to_string()).next();
     let number = number.expect("it is known");
     let shown = || -> Value {
-        let words = ["inspect", "--exec", &number, "person_a", "-o", "json"];
-        serde_json::from_str(&daemon.run(&words).ok()).expect("JSON")
+        let args = ["inspect", "--exec", &number, "person_a", "-o", "json"];
+        serde_json::from_str(&daemon.run(&args).ok()).expect("JSON")
     };
     wait_until("its end", || shown()["state"] == "ended");
     let result = &shown()["result"];
@@ -154,13 +154,13 @@ fn a_daemon_that_is_gone_is_noticed_and_found_again() {
         assert!(noticed.elapsed() < Duration::from_secs(30), "not noticed");
     }
     let began = Instant::now();
-    let told = call(
+    let result = call(
         &agent,
         "exec",
         &json!({"command": "cat note"}),
         &person("a"),
     );
-    let error = refusal(told, "Box runtime is not available");
+    let error = refusal(result, "Box runtime is not available");
     assert_eq!(error["code"], "backend_unavailable");
     assert!(began.elapsed() < Duration::from_secs(10), "no hang");
     let listed = agent.run(&["tool", "ls"]);

@@ -8,27 +8,27 @@ use crate::support::command::run_with_input;
 use crate::support::daemon::{Daemon, serve_command};
 
 /// What a call came to: the tool's result, or the error it was refused with.
-pub(crate) type Told = Result<Value, Value>;
+pub(crate) type ToolResult = Result<Value, Value>;
 
-pub(crate) fn call(daemon: &Daemon, tool: &str, arguments: &Value, query: &Value) -> Told {
+pub(crate) fn call(daemon: &Daemon, tool: &str, arguments: &Value, query: &Value) -> ToolResult {
     let query = query.to_string();
-    let words = ["tool", "call", tool, "-", "--query", &query, "-o", "json"];
-    let said = run_with_input(daemon.command(&words), arguments.to_string().as_bytes());
-    if said.stdout.is_empty() {
-        assert_eq!(said.code, Some(1), "{}", said.all());
-        let body: Value = serde_json::from_str(&said.stderr)
-            .unwrap_or_else(|error| panic!("{error}: {}", said.all()));
+    let args = ["tool", "call", tool, "-", "--query", &query, "-o", "json"];
+    let output = run_with_input(daemon.command(&args), arguments.to_string().as_bytes());
+    if output.stdout.is_empty() {
+        assert_eq!(output.code, Some(1), "{}", output.all());
+        let body: Value = serde_json::from_str(&output.stderr)
+            .unwrap_or_else(|error| panic!("{error}: {}", output.all()));
         return Err(body["error"].clone());
     }
-    let answer: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    let answer: Value = serde_json::from_str(&output.stdout).expect("JSON");
     let result = answer["result"].clone();
     let failed = result["ok"] == false;
-    assert_eq!(said.code, Some(i32::from(failed)), "{}", said.all());
+    assert_eq!(output.code, Some(i32::from(failed)), "{}", output.all());
     Ok(result)
 }
 
 /// In the conversation that all calls without another one share.
-pub(crate) fn tool(daemon: &Daemon, name: &str, arguments: &Value) -> Told {
+pub(crate) fn tool(daemon: &Daemon, name: &str, arguments: &Value) -> ToolResult {
     call(daemon, name, arguments, &person("a"))
 }
 
@@ -42,10 +42,10 @@ pub(crate) fn exec(daemon: &Daemon, command: &str) -> Value {
 }
 
 #[track_caller]
-pub(crate) fn refusal(told: Told, words: &str) -> Value {
-    let error = told.expect_err("refused");
+pub(crate) fn refusal(result: ToolResult, expected: &str) -> Value {
+    let error = result.expect_err("refused");
     let message = error["message"].as_str().expect("a message");
-    assert!(message.contains(words), "`{message}` lacks `{words}`");
+    assert!(message.contains(expected), "`{message}` lacks `{expected}`");
     error
 }
 
@@ -163,8 +163,8 @@ fn long_output_is_shown_in_part_and_kept_whole() {
     assert!(file.starts_with("/tmp/.boxwood/output/"), "{file}");
     assert!(result["notices"].to_string().contains(file), "{result}");
 
-    let wish = json!({"path": file, "offset": 150_000, "limit": 3});
-    let part = tool(&daemon, "read", &wish).expect("a result");
+    let request = json!({"path": file, "offset": 150_000, "limit": 3});
+    let part = tool(&daemon, "read", &request).expect("a result");
     assert_eq!(part["content"], "150000\n150001\n150002\n", "{part}");
     let whole = exec(&daemon, &format!("wc -c < {file}"));
     assert_eq!(whole["stdout"], "1988895\n", "every byte of it");
@@ -193,8 +193,8 @@ fn the_default_workspace_is_made_and_is_the_boxes_own() {
     assert_eq!(result["ok"], true, "{result}");
     let text = fs::read_to_string(root.join("default/out.txt")).expect("there");
     assert_eq!(text, "from the box\n");
-    let wish = json!({"path": "/workspace/dir/new.txt", "content": "by a tool"});
-    tool(&daemon, "write", &wish).expect("written");
+    let request = json!({"path": "/workspace/dir/new.txt", "content": "by a tool"});
+    tool(&daemon, "write", &request).expect("written");
     let text = fs::read_to_string(root.join("default/dir/new.txt")).expect("there");
     assert_eq!(text, "by a tool");
 }
@@ -213,8 +213,8 @@ fn a_workspace_outside_the_roots_is_refused() {
         ("BOX__LOCAL__DEFAULT_WORKSPACE", outside),
         ("BOX__LOCAL__ALLOWED_MOUNT_ROOTS", inside),
     ]);
-    let told = tool(&daemon, "exec", &json!({"command": "true"}));
-    let error = refusal(told, "host_path is outside allowed_mount_roots");
+    let result = tool(&daemon, "exec", &json!({"command": "true"}));
+    let error = refusal(result, "host_path is outside allowed_mount_roots");
     assert_eq!(error["code"], "validation_error");
     let hint = error["hint"].as_str().expect("a hint");
     assert!(hint.contains("[box.local]"), "{hint}");
@@ -228,7 +228,7 @@ fn a_workspace_that_cannot_be_made_keeps_the_daemon_from_starting() {
     let file = home.path().join("file");
     fs::write(&file, "").expect("written");
     let roots = home.path().join("roots");
-    let told = |workspace: &str, roots: &str| {
+    let start_error = |workspace: &str, roots: &str| {
         let state = tempfile::tempdir().expect("a directory");
         let output = serve_command(state.path())
             .env("BOX__LOCAL__DEFAULT_WORKSPACE", workspace)
@@ -243,17 +243,17 @@ fn a_workspace_that_cannot_be_made_keeps_the_daemon_from_starting() {
         file.to_str().expect("UTF-8"),
     );
     let roots = roots.to_str().expect("UTF-8");
-    let check = |text: String, words: &str| assert!(text.contains(words), "{text}");
+    let check = |text: String, expected: &str| assert!(text.contains(expected), "{text}");
     check(
-        told(missing, roots),
+        start_error(missing, roots),
         &format!("box.local.default_workspace is outside allowed_mount_roots: {roots}"),
     );
     check(
-        told(missing, ""),
+        start_error(missing, ""),
         "box.local.default_workspace cannot be created because no allowed_mount_roots are configured",
     );
     check(
-        told(file, roots),
+        start_error(file, roots),
         "box.local.default_workspace must point to a directory on the host",
     );
 }
@@ -290,15 +290,19 @@ fn a_full_workspace_is_refused_and_a_growing_one_is_stopped() {
     let upload = tempfile::NamedTempFile::new().expect("a file");
     upload.as_file().set_len(48 << 20).expect("long");
     let from = upload.path().to_str().expect("UTF-8");
-    let said = daemon.run(&["cp", from, "person_a:/workspace/up"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("workspace quota"), "{}", said.stderr);
+    let output = daemon.run(&["cp", from, "person_a:/workspace/up"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(
+        output.stderr.contains("workspace quota"),
+        "{}",
+        output.stderr
+    );
     assert!(!home.path().join("default/up").exists());
 
     let file = fs::File::create(home.path().join("default/more")).expect("made");
     std::io::Write::write_all(&mut &file, &vec![1; 9 << 20]).expect("written");
-    let told = tool(&daemon, "exec", &json!({"command": "true"}));
-    refusal(told, "workspace quota exceeded before execution: used=");
+    let result = tool(&daemon, "exec", &json!({"command": "true"}));
+    refusal(result, "workspace quota exceeded before execution: used=");
 }
 
 #[test]
@@ -314,9 +318,9 @@ fn the_tools_are_shown_to_people() {
     let functions = daemon.run(&["tool", "ls", "--openai"]).ok();
     let functions: Value = serde_json::from_str(&functions).expect("JSON");
     assert_eq!(functions[0]["function"]["name"], "exec");
-    let said = daemon.run(&["tool", "call", "exec", r#"{"command": "echo hi; exit 2"}"#]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stdout.contains("hi"), "{}", said.all());
-    let said = daemon.run(&["tool", "call", "exec", "[1]"]);
-    assert_eq!(said.code, Some(2), "{}", said.all());
+    let output = daemon.run(&["tool", "call", "exec", r#"{"command": "echo hi; exit 2"}"#]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(output.stdout.contains("hi"), "{}", output.all());
+    let output = daemon.run(&["tool", "call", "exec", "[1]"]);
+    assert_eq!(output.code, Some(2), "{}", output.all());
 }

@@ -46,9 +46,9 @@ fn directories_are_copied_whole_and_links_are_left_out() {
     symlink("/etc/passwd", tree.join("link")).expect("link");
     let source = tree.to_str().expect("UTF-8");
 
-    let said = daemon.run(&["cp", source, "s:/workspace"]);
-    assert_eq!(said.code, Some(0), "{}", said.all());
-    assert!(said.stderr.contains("skipped"), "{}", said.stderr);
+    let output = daemon.run(&["cp", source, "s:/workspace"]);
+    assert_eq!(output.code, Some(0), "{}", output.all());
+    assert!(output.stderr.contains("skipped"), "{}", output.stderr);
     let found = daemon
         .run(&["exec", "s", "--", "sh", "-c", "find tree | sort"])
         .ok();
@@ -61,15 +61,15 @@ fn directories_are_copied_whole_and_links_are_left_out() {
     let script = "ln -s /etc/passwd tree/evil; echo 3 > tree/new";
     daemon.run(&["exec", "s", "--", "sh", "-c", script]).ok();
     let target = here.path().join("copy");
-    let said = daemon.run(&[
+    let output = daemon.run(&[
         "cp",
         "s:/workspace/tree",
         target.to_str().expect("UTF-8"),
         "-o",
         "json",
     ]);
-    assert!(said.stderr.contains("skipped"), "{}", said.stderr);
-    let copied: serde_json::Value = serde_json::from_str(&said.ok()).expect("JSON");
+    assert!(output.stderr.contains("skipped"), "{}", output.stderr);
+    let copied: serde_json::Value = serde_json::from_str(&output.ok()).expect("JSON");
     insta::assert_json_snapshot!(copied, @r#"
     {
       "bytes": 4,
@@ -106,10 +106,18 @@ fn an_existing_link_is_replaced_and_not_followed() {
 fn what_is_not_there_is_named() {
     let daemon = Daemon::start();
     daemon.run(&["create", "s"]).ok();
-    let said = daemon.run(&["cp", "s:/workspace/nope", "/tmp"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("/workspace/nope"), "{}", said.stderr);
-    let said = daemon.run(&["cp", "/nonexistent/file", "s:/workspace"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("/nonexistent/file"), "{}", said.stderr);
+    let output = daemon.run(&["cp", "s:/workspace/nope", "/tmp"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(
+        output.stderr.contains("/workspace/nope"),
+        "{}",
+        output.stderr
+    );
+    let output = daemon.run(&["cp", "/nonexistent/file", "s:/workspace"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(
+        output.stderr.contains("/nonexistent/file"),
+        "{}",
+        output.stderr
+    );
 }

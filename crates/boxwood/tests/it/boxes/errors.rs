@@ -7,8 +7,8 @@ const NO_DAEMON: &str = "http://127.0.0.1:1";
 
 #[test]
 fn a_missing_daemon_is_named_with_the_way_out() {
-    let said = run(&["--url", NO_DAEMON, "ls"]);
-    insta::assert_snapshot!(said.all(), @r"
+    let output = run(&["--url", NO_DAEMON, "ls"]);
+    insta::assert_snapshot!(output.all(), @r"
     exit 1
     --- stdout
     --- stderr
@@ -20,19 +20,19 @@ fn a_missing_daemon_is_named_with_the_way_out() {
 
 #[test]
 fn exec_without_a_daemon_is_boxwoods_failure_and_not_the_commands() {
-    let said = run(&["--url", NO_DAEMON, "exec", "s", "--", "true"]);
-    assert_eq!(said.code, Some(125), "{}", said.all());
+    let output = run(&["--url", NO_DAEMON, "exec", "s", "--", "true"]);
+    assert_eq!(output.code, Some(125), "{}", output.all());
     assert!(
-        said.stderr.starts_with("error: no daemon answers"),
+        output.stderr.starts_with("error: no daemon answers"),
         "{}",
-        said.stderr
+        output.stderr
     );
 }
 
 #[test]
 fn a_missing_socket_is_named_too() {
-    let said = run(&["--url", "unix:///nonexistent/boxwood.sock", "ls"]);
-    insta::assert_snapshot!(said.all(), @r"
+    let output = run(&["--url", "unix:///nonexistent/boxwood.sock", "ls"]);
+    insta::assert_snapshot!(output.all(), @r"
     exit 1
     --- stdout
     --- stderr
@@ -44,9 +44,9 @@ fn a_missing_socket_is_named_too() {
 
 #[test]
 fn programs_get_errors_as_json() {
-    let said = run(&["--url", NO_DAEMON, "-o", "json", "ls"]);
-    assert_eq!(said.code, Some(1));
-    let body: serde_json::Value = serde_json::from_str(&said.stderr).expect("JSON");
+    let output = run(&["--url", NO_DAEMON, "-o", "json", "ls"]);
+    assert_eq!(output.code, Some(1));
+    let body: serde_json::Value = serde_json::from_str(&output.stderr).expect("JSON");
     insta::assert_json_snapshot!(body, @r#"
     {
       "error": {
@@ -60,8 +60,8 @@ fn programs_get_errors_as_json() {
 
 #[test]
 fn an_address_that_cannot_work_is_a_usage_error() {
-    let said = run(&["--url", "ftp://x", "ls"]);
-    insta::assert_snapshot!(said.all(), @r"
+    let output = run(&["--url", "ftp://x", "ls"]);
+    insta::assert_snapshot!(output.all(), @r"
     exit 2
     --- stdout
     --- stderr
@@ -72,34 +72,34 @@ fn an_address_that_cannot_work_is_a_usage_error() {
 
 #[test]
 fn a_token_in_the_environment_is_never_shown() {
-    let said = boxwood()
+    let output = boxwood()
         .env("BOXWOOD_TOKEN", "bad\ntoken-secret")
         .args(["--url", NO_DAEMON, "ls"])
         .output()
         .expect("boxwood runs");
-    let stderr = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(said.status.code(), Some(2), "{stderr}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(!stderr.contains("secret"), "{stderr}");
 }
 
 #[test]
 fn a_copy_needs_exactly_one_session() {
-    let said = run(&["--url", NO_DAEMON, "cp", "a", "b"]);
-    insta::assert_snapshot!(said.all(), @r"
+    let output = run(&["--url", NO_DAEMON, "cp", "a", "b"]);
+    insta::assert_snapshot!(output.all(), @r"
     exit 2
     --- stdout
     --- stderr
     error: neither side is in a session
     hint: write one side as SESSION:/path
     ");
-    let said = run(&["--url", NO_DAEMON, "cp", "a:/x", "b:/x"]);
-    assert_eq!(said.code, Some(2), "{}", said.all());
+    let output = run(&["--url", NO_DAEMON, "cp", "a:/x", "b:/x"]);
+    assert_eq!(output.code, Some(2), "{}", output.all());
 }
 
 #[test]
 fn a_terminal_where_there_is_none_is_refused() {
-    let said = run(&["--url", NO_DAEMON, "exec", "-t", "s", "--", "true"]);
-    insta::assert_snapshot!(said.all(), @r"
+    let output = run(&["--url", NO_DAEMON, "exec", "-t", "s", "--", "true"]);
+    insta::assert_snapshot!(output.all(), @r"
     exit 2
     --- stdout
     --- stderr
@@ -110,10 +110,14 @@ fn a_terminal_where_there_is_none_is_refused() {
 
 #[test]
 fn invalid_values_are_refused_with_an_example() {
-    let check = |words: &[&str], expected: &str| {
-        let said = run(words);
-        assert_eq!(said.code, Some(2), "{words:?}: {}", said.all());
-        assert!(said.stderr.contains(expected), "{words:?}: {}", said.stderr);
+    let check = |args: &[&str], expected: &str| {
+        let output = run(args);
+        assert_eq!(output.code, Some(2), "{args:?}: {}", output.all());
+        assert!(
+            output.stderr.contains(expected),
+            "{args:?}: {}",
+            output.stderr
+        );
     };
     check(
         &["exec", "s", "--timeout", "soon", "--", "true"],
@@ -144,9 +148,13 @@ fn invalid_values_are_refused_with_an_example() {
 
 #[test]
 fn no_arguments_show_the_help() {
-    let said = run(&[]);
-    assert_eq!(said.code, Some(2));
-    assert!(said.stderr.contains("Usage: boxwood"), "{}", said.stderr);
+    let output = run(&[]);
+    assert_eq!(output.code, Some(2));
+    assert!(
+        output.stderr.contains("Usage: boxwood"),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]
@@ -154,16 +162,20 @@ fn a_configuration_that_does_not_parse_stops_the_start_with_its_key() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("config.toml");
     std::fs::write(&file, "[session]\nttl_sek = 1\n").expect("written");
-    let said = run(&["serve", "--config", file.to_str().expect("UTF-8")]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.starts_with("error: "), "{}", said.stderr);
-    assert!(said.stderr.contains("config.toml"), "{}", said.stderr);
-    assert!(said.stderr.contains("ttl_sek"), "{}", said.stderr);
+    let output = run(&["serve", "--config", file.to_str().expect("UTF-8")]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(output.stderr.starts_with("error: "), "{}", output.stderr);
+    assert!(output.stderr.contains("config.toml"), "{}", output.stderr);
+    assert!(output.stderr.contains("ttl_sek"), "{}", output.stderr);
 }
 
 #[test]
 fn an_impossible_listen_address_names_the_flag() {
-    let said = run(&["serve", "--listen", "nowhere"]);
-    assert_eq!(said.code, Some(2), "{}", said.all());
-    assert!(said.stderr.contains("--listen nowhere"), "{}", said.stderr);
+    let output = run(&["serve", "--listen", "nowhere"]);
+    assert_eq!(output.code, Some(2), "{}", output.all());
+    assert!(
+        output.stderr.contains("--listen nowhere"),
+        "{}",
+        output.stderr
+    );
 }

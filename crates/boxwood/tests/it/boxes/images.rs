@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::command::{Said, boxwood, run, run_with_input};
+use crate::support::command::{CommandResult, boxwood, run, run_with_input};
 use crate::support::daemon::Daemon;
 
 /// A root file system with busybox and a mark in it.
@@ -62,19 +62,19 @@ fn state_dir(daemon: &Daemon) -> PathBuf {
     daemon.directory().join("state")
 }
 
-fn mark(daemon: &Daemon, session: &str, image: &str) -> Said {
+fn mark(daemon: &Daemon, session: &str, image: &str) -> CommandResult {
     daemon.run(&["exec", session, "--image", image, "--", "cat", "/etc/mark"])
 }
 
 #[test]
 fn a_directory_becomes_an_image_that_boxes_run_from() {
     let (daemon, rootfs) = (Daemon::start(), Rootfs::new("one"));
-    let said = daemon.run(&["image", "import", &rootfs.text(), "tools/box"]);
-    assert_eq!(said.ok(), "tools/box:latest\n");
+    let output = daemon.run(&["image", "import", &rootfs.text(), "tools/box"]);
+    assert_eq!(output.ok(), "tools/box:latest\n");
     // Everything that makes the tree is there: links, modes, and nothing of this machine's.
     let script = "cat /etc/mark; readlink /bin/sh; stat -c %h /bin/echo; \
                   stat -c %a / /bin/busybox; ls /usr/bin 2>/dev/null; true";
-    let words = [
+    let args = [
         "exec",
         "s",
         "--image",
@@ -84,7 +84,7 @@ fn a_directory_becomes_an_image_that_boxes_run_from() {
         "-c",
         script,
     ];
-    assert_eq!(daemon.run(&words).ok(), "one\nbusybox\n2\n755\n755\n");
+    assert_eq!(daemon.run(&args).ok(), "one\nbusybox\n2\n755\n755\n");
     // With its tag written out it is the same image, and so the same session.
     assert_eq!(mark(&daemon, "t", "tools/box:latest").ok(), "one\n");
     let listed: Value =
@@ -109,8 +109,8 @@ fn a_directory_becomes_an_image_that_boxes_run_from() {
 fn archives_come_from_files_and_from_stdin() {
     let (daemon, rootfs) = (Daemon::start(), Rootfs::new("tarred"));
     let plain = rootfs.tar("");
-    let said = daemon.run(&["image", "import", plain.to_str().expect("UTF-8")]);
-    assert_eq!(said.ok(), "archive:latest\n");
+    let output = daemon.run(&["image", "import", plain.to_str().expect("UTF-8")]);
+    assert_eq!(output.ok(), "archive:latest\n");
     assert_eq!(mark(&daemon, "plain", "archive").ok(), "tarred\n");
     let packed = fs::read(rootfs.tar("z")).expect("read");
     let mut command = boxwood();
@@ -126,9 +126,9 @@ fn an_image_in_use_stays_and_a_replaced_one_lives_on_in_its_boxes() {
         .run(&["image", "import", &first.text(), "tools"])
         .ok();
     assert_eq!(mark(&daemon, "old", "tools").ok(), "one\n");
-    let said = daemon.run(&["image", "rm", "tools"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("in use"), "{}", said.stderr);
+    let output = daemon.run(&["image", "rm", "tools"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(output.stderr.contains("in use"), "{}", output.stderr);
     daemon
         .run(&["image", "import", &second.text(), "tools"])
         .ok();
@@ -146,38 +146,42 @@ fn an_image_in_use_stays_and_a_replaced_one_lives_on_in_its_boxes() {
 #[test]
 fn a_box_from_no_image_says_how_to_bring_it() {
     let daemon = Daemon::start();
-    let said = mark(&daemon, "s", "tools");
-    assert_eq!(said.code, Some(125), "{}", said.all());
+    let output = mark(&daemon, "s", "tools");
+    assert_eq!(output.code, Some(125), "{}", output.all());
     assert!(
-        said.stderr.contains("image `tools` was not found"),
+        output.stderr.contains("image `tools` was not found"),
         "{}",
-        said.stderr
+        output.stderr
     );
     assert!(
-        said.stderr.contains("boxwood image import"),
+        output.stderr.contains("boxwood image import"),
         "{}",
-        said.stderr
+        output.stderr
     );
-    let said = daemon.run(&["image", "rm", "tools"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
+    let output = daemon.run(&["image", "rm", "tools"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
     assert_eq!(daemon.run(&["image", "rm", "-f", "tools"]).ok(), "");
-    let said = daemon.run(&["image", "pull", "tools", "--backend", "native"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("cannot pull"), "{}", said.stderr);
+    let output = daemon.run(&["image", "pull", "tools", "--backend", "native"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(output.stderr.contains("cannot pull"), "{}", output.stderr);
     assert!(
-        said.stderr.contains("boxwood image import TAR tools"),
+        output.stderr.contains("boxwood image import TAR tools"),
         "{}",
-        said.stderr
+        output.stderr
     );
 }
 
 #[test]
 fn what_cannot_be_an_image_is_refused_and_leaves_nothing() {
     let (daemon, rootfs) = (Daemon::start(), Rootfs::new("x"));
-    let refuse = |words: &[&str], code: i32, because: &str| {
-        let said = daemon.run(words);
-        assert_eq!(said.code, Some(code), "{words:?}: {}", said.all());
-        assert!(said.stderr.contains(because), "{words:?}: {}", said.stderr);
+    let refuse = |args: &[&str], code: i32, because: &str| {
+        let output = daemon.run(args);
+        assert_eq!(output.code, Some(code), "{args:?}: {}", output.all());
+        assert!(
+            output.stderr.contains(because),
+            "{args:?}: {}",
+            output.stderr
+        );
     };
     let text = rootfs.text();
     let mark = format!("{text}/etc/mark");
@@ -229,11 +233,11 @@ fn a_command_without_a_daemon_sees_the_same_images() {
             .expect("boxwood runs")
             .into()
     };
-    let said: Said = in_state(&state);
-    assert_eq!(said.ok(), "alone\n");
+    let output: CommandResult = in_state(&state);
+    assert_eq!(output.ok(), "alone\n");
     let elsewhere = tempfile::tempdir().expect("a temporary directory");
-    let said: Said = in_state(elsewhere.path());
-    assert_eq!(said.code, Some(125), "{}", said.all());
+    let output: CommandResult = in_state(elsewhere.path());
+    assert_eq!(output.code, Some(125), "{}", output.all());
 }
 
 #[test]
@@ -268,7 +272,7 @@ fn owners_are_kept_where_the_daemon_is_root() {
     daemon
         .run(&["image", "import", &rootfs.text(), "tools"])
         .ok();
-    let words = [
+    let args = [
         "exec",
         "s",
         "--image",
@@ -279,14 +283,14 @@ fn owners_are_kept_where_the_daemon_is_root() {
         "%u",
         "/etc/mark",
     ];
-    assert_eq!(daemon.run(&words).ok(), format!("{owner}\n"));
+    assert_eq!(daemon.run(&args).ok(), format!("{owner}\n"));
 }
 
 #[test]
 fn help_has_examples_for_every_action() {
     for action in [&[][..], &["ls"], &["pull"], &["import"], &["rm"]] {
-        let words = [&["image"], action, &["--help"]].concat();
-        let help = run(&words).ok();
+        let args = [&["image"], action, &["--help"]].concat();
+        let help = run(&args).ok();
         assert!(
             help.contains("Examples:\n") && help.contains("--backend"),
             "{help}"

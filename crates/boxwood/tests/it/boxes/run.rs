@@ -9,24 +9,24 @@ use crate::support::command::{boxwood, hide, run, run_with_input};
 
 #[test]
 fn output_and_exit_code_are_the_commands_own() {
-    let said = run(&["run", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
-    assert_eq!(said.code, Some(3), "{}", said.all());
-    assert_eq!(said.stdout, "out\n");
-    assert_eq!(said.stderr, "err\n");
+    let output = run(&["run", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
+    assert_eq!(output.code, Some(3), "{}", output.all());
+    assert_eq!(output.stdout, "out\n");
+    assert_eq!(output.stderr, "err\n");
 }
 
 #[test]
 fn words_reach_the_program_unchanged() {
-    let said = run(&[
+    let output = run(&[
         "run", "--", "printf", "%s|", "a b", "$HOME", "", "*", "it's",
     ]);
-    assert_eq!(said.ok(), "a b|$HOME||*|it's|");
+    assert_eq!(output.ok(), "a b|$HOME||*|it's|");
 }
 
 #[test]
 fn a_timeout_is_exit_code_124_with_the_reason() {
-    let said = run(&["run", "--timeout", "1s", "--", "sleep", "60"]);
-    insta::assert_snapshot!(said.all(), @r"
+    let output = run(&["run", "--timeout", "1s", "--", "sleep", "60"]);
+    insta::assert_snapshot!(output.all(), @r"
     exit 124
     --- stdout
     --- stderr
@@ -37,16 +37,16 @@ fn a_timeout_is_exit_code_124_with_the_reason() {
 
 #[test]
 fn a_signal_is_128_and_its_number() {
-    let said = run(&["run", "--", "sh", "-c", "kill -9 $$"]);
-    assert_eq!(said.code, Some(137), "{}", said.all());
-    assert!(said.stderr.contains("signal 9"), "{}", said.stderr);
+    let output = run(&["run", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(output.code, Some(137), "{}", output.all());
+    assert!(output.stderr.contains("signal 9"), "{}", output.stderr);
 }
 
 #[test]
 fn a_program_that_does_not_exist_is_127() {
-    let said = run(&["run", "--", "no-such-program-anywhere"]);
-    assert_eq!(said.code, Some(127), "{}", said.all());
-    assert!(!said.stderr.is_empty());
+    let output = run(&["run", "--", "no-such-program-anywhere"]);
+    assert_eq!(output.code, Some(127), "{}", output.all());
+    assert!(!output.stderr.is_empty());
 }
 
 #[test]
@@ -65,22 +65,22 @@ fn much_input_and_output_pass_whole() {
     let mut command = boxwood();
     command.args(["run", "-i", "--", "sh", "-c", "cat | wc -c"]);
     assert_eq!(run_with_input(command, &input).ok().trim(), "12000000");
-    let said = run(&[
+    let output = run(&[
         "run",
         "--",
         "sh",
         "-c",
         "head -c 5000000 /dev/zero | tr '\\0' x",
     ]);
-    assert_eq!(said.ok().len(), 5_000_000);
+    assert_eq!(output.ok().len(), 5_000_000);
 }
 
 #[test]
 fn the_box_is_not_this_machine() {
     let secret = tempfile::NamedTempFile::new().expect("a file");
     let path = secret.path().to_str().expect("UTF-8");
-    let said = run(&["run", "--", "cat", path]);
-    assert_ne!(said.code, Some(0), "{}", said.all());
+    let output = run(&["run", "--", "cat", path]);
+    assert_ne!(output.code, Some(0), "{}", output.all());
     let interfaces = run(&["run", "--", "cat", "/proc/net/dev"]).ok();
     let names: Vec<_> = interfaces
         .lines()
@@ -95,13 +95,13 @@ fn a_named_directory_is_the_workspace() {
     std::fs::write(directory.path().join("in.txt"), "given").expect("written");
     let path = directory.path().to_str().expect("UTF-8");
     let script = "cat in.txt; echo made > out.txt";
-    let said = run(&["run", "--workspace", path, "--", "sh", "-c", script]);
-    assert_eq!(said.ok(), "given");
+    let output = run(&["run", "--workspace", path, "--", "sh", "-c", script]);
+    assert_eq!(output.ok(), "given");
     let made = std::fs::read_to_string(directory.path().join("out.txt")).expect("made");
     assert_eq!(made, "made\n");
     let read_only = format!("{path}:ro");
-    let said = run(&["run", "--workspace", &read_only, "--", "touch", "nope"]);
-    assert_ne!(said.code, Some(0), "{}", said.all());
+    let output = run(&["run", "--workspace", &read_only, "--", "touch", "nope"]);
+    assert_ne!(output.code, Some(0), "{}", output.all());
     assert!(!directory.path().join("nope").exists());
 }
 
@@ -113,25 +113,25 @@ fn the_blocked_list_holds_for_the_operator_too() {
         "/proc:/mnt/p",
         "/root:/mnt/r",
     ] {
-        let said = run(&["run", "-v", mount, "--", "true"]);
-        assert_eq!(said.code, Some(125), "{mount}: {}", said.all());
+        let output = run(&["run", "-v", mount, "--", "true"]);
+        assert_eq!(output.code, Some(125), "{mount}: {}", output.all());
         assert!(
-            said.stderr.starts_with("error: "),
+            output.stderr.starts_with("error: "),
             "{mount}: {}",
-            said.stderr
+            output.stderr
         );
     }
 }
 
 #[test]
 fn variables_are_given_one_by_one() {
-    let said = boxwood()
+    let output = boxwood()
         .env("GIVEN_TEST_SECRET", "not for the box")
         .env("GIVEN_TEST_VALUE", "from here")
         .args(["run", "-e", "A=1", "-e", "GIVEN_TEST_VALUE", "--", "env"])
         .output()
         .expect("boxwood runs");
-    let environment = String::from_utf8(said.stdout).expect("UTF-8");
+    let environment = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(
         environment.contains("\nA=1\n") || environment.starts_with("A=1\n"),
         "{environment}"
@@ -145,9 +145,9 @@ fn variables_are_given_one_by_one() {
 
 #[test]
 fn the_result_is_json_for_programs() {
-    let said = run(&["run", "-o", "json", "--", "sh", "-c", "echo hi; exit 4"]);
-    assert_eq!(said.code, Some(4), "{}", said.all());
-    let result: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    let output = run(&["run", "-o", "json", "--", "sh", "-c", "echo hi; exit 4"]);
+    assert_eq!(output.code, Some(4), "{}", output.all());
+    let result: Value = serde_json::from_str(&output.stdout).expect("JSON");
     insta::assert_json_snapshot!(hide(result, &["/session_id", "/duration_ms"]), @r#"
     {
       "backend_name": "native",
@@ -211,14 +211,14 @@ fn a_reader_that_leaves_ends_the_command() {
 
 #[test]
 fn doctor_says_what_is_in_force() {
-    let said = run(&["doctor", "-o", "json"]);
+    let output = run(&["doctor", "-o", "json"]);
     assert_eq!(
-        said.code,
+        output.code,
         Some(0),
         "no box can start on this host:\n{}",
-        said.all()
+        output.all()
     );
-    let report: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    let report: Value = serde_json::from_str(&output.stdout).expect("JSON");
     assert_eq!(report["usable"], true);
     let findings = report["findings"].as_array().expect("a list");
     assert!(findings.len() > 5, "{findings:?}");

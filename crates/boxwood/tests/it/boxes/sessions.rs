@@ -12,21 +12,21 @@ fn the_daemon_says_one_line_when_it_is_ready_and_drains_when_told() {
     assert_eq!(daemon.ready_line(), expected);
     daemon.run(&["exec", "s", "--", "true"]).ok();
     assert_eq!(daemon.terminate(), Some(0));
-    let said = daemon.run(&["ls"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
+    let output = daemon.run(&["ls"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
 }
 
 #[test]
 fn a_second_daemon_on_the_same_state_is_refused_with_the_way_out() {
     let daemon = Daemon::start();
     let state = daemon.directory().join("state");
-    let said = boxwood()
+    let output = boxwood()
         .args(["serve", "--listen", "127.0.0.1:0", "--state-dir"])
         .arg(state)
         .output()
         .expect("boxwood runs");
-    let stderr = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(said.status.code(), Some(1), "{stderr}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("another daemon"), "{stderr}");
     assert!(stderr.contains("hint: "), "{stderr}");
 }
@@ -34,7 +34,7 @@ fn a_second_daemon_on_the_same_state_is_refused_with_the_way_out() {
 #[test]
 fn exec_creates_the_session_and_files_stay_in_it() {
     let daemon = Daemon::start();
-    let said = daemon.run(&[
+    let output = daemon.run(&[
         "exec",
         "s",
         "--",
@@ -43,24 +43,24 @@ fn exec_creates_the_session_and_files_stay_in_it() {
         "echo kept > f; echo e >&2; exit 5",
     ]);
     assert_eq!(
-        (said.code, said.stderr.as_str()),
+        (output.code, output.stderr.as_str()),
         (Some(5), "e\n"),
         "{}",
-        said.all()
+        output.all()
     );
     assert_eq!(daemon.run(&["exec", "s", "--", "cat", "f"]).ok(), "kept\n");
     let other = daemon.run(&["exec", "other", "--", "cat", "f"]);
     assert_ne!(other.code, Some(0), "{}", other.all());
-    let said = run_with_input(daemon.command(&["exec", "-i", "s", "--", "cat"]), b"in\n");
-    assert_eq!(said.ok(), "in\n");
+    let output = run_with_input(daemon.command(&["exec", "-i", "s", "--", "cat"]), b"in\n");
+    assert_eq!(output.ok(), "in\n");
 }
 
 #[test]
 fn a_timeout_leaves_the_session_alive() {
     let daemon = Daemon::start();
     daemon.run(&["exec", "s", "--", "touch", "f"]).ok();
-    let said = daemon.run(&["exec", "s", "--timeout", "1s", "--", "sleep", "60"]);
-    assert_eq!(said.code, Some(124), "{}", said.all());
+    let output = daemon.run(&["exec", "s", "--timeout", "1s", "--", "sleep", "60"]);
+    assert_eq!(output.code, Some(124), "{}", output.all());
     daemon.run(&["exec", "s", "--", "test", "-e", "f"]).ok();
 }
 
@@ -156,12 +156,12 @@ fn profiles_are_listed_with_their_locks() {
 #[test]
 fn changes_by_the_profile_are_reported() {
     let daemon = Daemon::start();
-    let said = daemon.run(&["exec", "s", "--timeout", "1h", "--", "true"]);
-    assert_eq!(said.code, Some(0), "{}", said.all());
+    let output = daemon.run(&["exec", "s", "--timeout", "1h", "--", "true"]);
+    assert_eq!(output.code, Some(0), "{}", output.all());
     assert!(
-        said.stderr.contains("shortened from 3600 to 120"),
+        output.stderr.contains("shortened from 3600 to 120"),
         "{}",
-        said.stderr
+        output.stderr
     );
 }
 
@@ -170,9 +170,9 @@ fn another_users_mounts_need_the_operators_consent() {
     let daemon = Daemon::start();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().to_str().expect("UTF-8");
-    let said = daemon.run(&["exec", "s", "--workspace", path, "--", "true"]);
-    assert_eq!(said.code, Some(125), "{}", said.all());
-    assert!(said.stderr.contains("hint: "), "{}", said.stderr);
+    let output = daemon.run(&["exec", "s", "--workspace", path, "--", "true"]);
+    assert_eq!(output.code, Some(125), "{}", output.all());
+    assert!(output.stderr.contains("hint: "), "{}", output.stderr);
 }
 
 #[test]
@@ -181,14 +181,14 @@ fn the_socket_works_as_well_as_the_port() {
     daemon.run(&["create", "s"]).ok();
     let socket = daemon.directory().join("state/run/boxwood.sock");
     let url = format!("unix://{}", socket.display());
-    let said = boxwood()
+    let output = boxwood()
         .args(["--url", &url, "ls", "-q"])
         .output()
         .expect("boxwood runs");
     assert_eq!(
-        said.stdout,
+        output.stdout,
         b"s\n",
         "{}",
-        String::from_utf8_lossy(&said.stderr)
+        String::from_utf8_lossy(&output.stderr)
     );
 }

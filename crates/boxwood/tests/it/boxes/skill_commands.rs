@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::command::{Said, boxwood, run, run_with_input};
+use crate::support::command::{CommandResult, boxwood, run, run_with_input};
 use crate::support::daemon::Daemon;
 
 /// A directory on this machine with skills in it.
-pub(crate) struct Here(TempDir);
+pub(crate) struct LocalDirectory(TempDir);
 
-impl Here {
+impl LocalDirectory {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().expect("a temporary directory"))
     }
@@ -57,8 +57,8 @@ fn all_bytes() -> Vec<u8> {
     (0..=255).cycle().take(100_000).collect()
 }
 
-fn json_of(said: Said) -> Value {
-    serde_json::from_str(&said.ok()).expect("JSON")
+fn json_of(output: CommandResult) -> Value {
+    serde_json::from_str(&output.ok()).expect("JSON")
 }
 
 fn names(daemon: &Daemon) -> String {
@@ -74,11 +74,11 @@ fn names(daemon: &Daemon) -> String {
 
 #[test]
 fn a_directory_becomes_a_skill_and_goes_again() {
-    let (daemon, here) = (Daemon::start(), Here::new());
-    let directory = here.skill("pdf");
-    let said = daemon.run(&["skill", "add", &directory]);
-    assert_eq!(said.stderr, "", "a good skill has no warnings");
-    assert_eq!(said.ok(), "pdf\n");
+    let (daemon, local) = (Daemon::start(), LocalDirectory::new());
+    let directory = local.skill("pdf");
+    let output = daemon.run(&["skill", "add", &directory]);
+    assert_eq!(output.stderr, "", "a good skill has no warnings");
+    assert_eq!(output.ok(), "pdf\n");
 
     let table = daemon.run(&["skill", "ls"]).ok();
     let lines: Vec<_> = table.lines().collect();
@@ -130,12 +130,12 @@ fn a_directory_becomes_a_skill_and_goes_again() {
 
 #[test]
 fn an_archive_goes_round() {
-    let (daemon, here) = (Daemon::start(), Here::new());
-    daemon.run(&["skill", "add", &here.skill("pdf")]).ok();
-    let file = here.text("out.zip");
-    let said = json_of(daemon.run(&["skill", "export", "pdf", &file, "-o", "json"]));
+    let (daemon, local) = (Daemon::start(), LocalDirectory::new());
+    daemon.run(&["skill", "add", &local.skill("pdf")]).ok();
+    let file = local.text("out.zip");
+    let output = json_of(daemon.run(&["skill", "export", "pdf", &file, "-o", "json"]));
     let length = fs::metadata(&file).expect("exported").len();
-    assert_eq!(said, json!({"file": file, "bytes": length}));
+    assert_eq!(output, json!({"file": file, "bytes": length}));
     let piped = daemon
         .command(&["skill", "export", "pdf"])
         .output()
@@ -160,19 +160,19 @@ fn an_archive_goes_round() {
         assert!(files.contains("program"), "{name}: {files}");
     }
 
-    let broken = here.file("broken.zip", "this is no archive");
-    let said = daemon.run(&["skill", "add", broken.to_str().expect("UTF-8")]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("valid .zip"), "{}", said.stderr);
+    let broken = local.file("broken.zip", "this is no archive");
+    let output = daemon.run(&["skill", "add", broken.to_str().expect("UTF-8")]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(output.stderr.contains("valid .zip"), "{}", output.stderr);
 }
 
 #[test]
 fn of_several_skills_those_that_are_meant_are_taken() {
-    let (daemon, here) = (Daemon::start(), Here::new());
+    let (daemon, local) = (Daemon::start(), LocalDirectory::new());
     for name in ["all/pdf", "all/office/csv", "all/office/xls"] {
-        here.skill(name);
+        local.skill(name);
     }
-    let all = here.text("all");
+    let all = local.text("all");
     let plan = daemon.run(&["skill", "add", &all, "--dry-run"]).ok();
     insta::assert_snapshot!(plan, @r"
     NAME   SUBDIR       WARNINGS   DESCRIPTION
@@ -182,14 +182,18 @@ fn of_several_skills_those_that_are_meant_are_taken() {
     ");
     assert_eq!(names(&daemon), "", "nothing is installed by looking");
 
-    let said = daemon.run(&["skill", "add", &all]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("--select SUBDIR"), "{}", said.stderr);
-    let said = daemon.run(&["skill", "add", &all, "--select", "office/csv"]);
-    assert_eq!(said.ok(), "csv\n");
+    let output = daemon.run(&["skill", "add", &all]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(
+        output.stderr.contains("--select SUBDIR"),
+        "{}",
+        output.stderr
+    );
+    let output = daemon.run(&["skill", "add", &all, "--select", "office/csv"]);
+    assert_eq!(output.ok(), "csv\n");
     // All or nothing: one of them is there.
-    let said = daemon.run(&["skill", "add", &all, "--all"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
+    let output = daemon.run(&["skill", "add", &all, "--all"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
     assert_eq!(names(&daemon), "csv");
     daemon.run(&["skill", "rm", "csv"]).ok();
     daemon.run(&["skill", "add", &all, "--all"]).ok();
@@ -198,20 +202,20 @@ fn of_several_skills_those_that_are_meant_are_taken() {
 
 #[test]
 fn what_is_no_skill_is_not_sent() {
-    let (daemon, here) = (Daemon::start(), Here::new());
-    here.file("empty/readme", "x");
-    let said = daemon.run(&["skill", "add", &here.text("empty")]);
-    assert_eq!(said.code, Some(2), "{}", said.all());
-    assert!(said.stderr.contains("no SKILL.md"), "{}", said.stderr);
-    let said = daemon.run(&["skill", "add", &here.text("nowhere")]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("nowhere"), "{}", said.stderr);
+    let (daemon, local) = (Daemon::start(), LocalDirectory::new());
+    local.file("empty/readme", "x");
+    let output = daemon.run(&["skill", "add", &local.text("empty")]);
+    assert_eq!(output.code, Some(2), "{}", output.all());
+    assert!(output.stderr.contains("no SKILL.md"), "{}", output.stderr);
+    let output = daemon.run(&["skill", "add", &local.text("nowhere")]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(output.stderr.contains("nowhere"), "{}", output.stderr);
 }
 
 /// The daemon's verb with an editor of the test's own.
-fn edit(daemon: &Daemon, editor: &str, words: &[&str]) -> Said {
+fn edit(daemon: &Daemon, editor: &str, args: &[&str]) -> CommandResult {
     let output = daemon
-        .command(words)
+        .command(args)
         .env_remove("VISUAL")
         .env("EDITOR", editor)
         .output();
@@ -220,60 +224,60 @@ fn edit(daemon: &Daemon, editor: &str, words: &[&str]) -> Said {
 
 #[test]
 fn an_editor_changes_a_file() {
-    let (daemon, here) = (Daemon::start(), Here::new());
-    daemon.run(&["skill", "add", &here.skill("pdf")]).ok();
+    let (daemon, local) = (Daemon::start(), LocalDirectory::new());
+    daemon.run(&["skill", "add", &local.skill("pdf")]).ok();
     // With an argument, as people write it, and a name that ends as the file does.
-    let editor = here.program(
+    let editor = local.program(
         "editor",
         "#!/bin/sh\ncase \"$2\" in */SKILL.md) ;; *) exit 9;; esac\nsed -i \"s/Do it/$1/\" \"$2\"\n",
     );
-    let words = ["skill", "edit", "pdf", "SKILL.md"];
-    let said = edit(&daemon, &format!("{editor} Well-done"), &words);
-    assert_eq!(said.ok(), "SKILL.md\n");
+    let args = ["skill", "edit", "pdf", "SKILL.md"];
+    let output = edit(&daemon, &format!("{editor} Well-done"), &args);
+    assert_eq!(output.ok(), "SKILL.md\n");
     let text = daemon.run(&["skill", "cat", "pdf", "SKILL.md"]).ok();
     assert!(text.ends_with("\nWell-done.\n"), "{text}");
     let detail = json_of(daemon.run(&["skill", "show", "pdf", "-o", "json"]));
     assert_eq!(detail["instructions"], "Well-done.\n", "seen at once");
 
-    let said = edit(&daemon, "true", &words);
+    let output = edit(&daemon, "true", &args);
     assert_eq!(
-        said.all(),
+        output.all(),
         "exit 0\n--- stdout\n--- stderr\nboxwood: nothing was changed\n"
     );
-    let said = edit(&daemon, "echo lost >", &words);
-    assert_eq!(said.code, Some(0), "{}", said.all());
-    let said = edit(&daemon, "false", &words);
-    assert_eq!(said.code, Some(1), "{}", said.all());
+    let output = edit(&daemon, "echo lost >", &args);
+    assert_eq!(output.code, Some(0), "{}", output.all());
+    let output = edit(&daemon, "false", &args);
+    assert_eq!(output.code, Some(1), "{}", output.all());
     assert!(
-        said.stderr.contains("nothing was changed"),
+        output.stderr.contains("nothing was changed"),
         "{}",
-        said.stderr
+        output.stderr
     );
 
     // A new file, with its directories.
-    let said = edit(
+    let output = edit(
         &daemon,
         "echo fresh >",
         &["skill", "edit", "pdf", "a/b.txt"],
     );
-    assert_eq!(said.ok(), "a/b.txt\n");
+    assert_eq!(output.ok(), "a/b.txt\n");
     assert_eq!(
         daemon.run(&["skill", "cat", "pdf", "a/b.txt"]).ok(),
         "fresh\n"
     );
-    let said = edit(&daemon, "true", &["skill", "edit", "nope", "SKILL.md"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("not found"), "{}", said.stderr);
-    let said = edit(&daemon, "echo x >", &["skill", "edit", "pdf", "../x"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
+    let output = edit(&daemon, "true", &["skill", "edit", "nope", "SKILL.md"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(output.stderr.contains("not found"), "{}", output.stderr);
+    let output = edit(&daemon, "echo x >", &["skill", "edit", "pdf", "../x"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
 }
 
 #[test]
 fn two_editors_do_not_undo_each_other() {
-    let (daemon, here) = (Daemon::start(), Here::new());
-    daemon.run(&["skill", "add", &here.skill("pdf")]).ok();
+    let (daemon, local) = (Daemon::start(), LocalDirectory::new());
+    daemon.run(&["skill", "add", &local.skill("pdf")]).ok();
     // While this editor is open, another client writes the same file.
-    let editor = here.program(
+    let editor = local.program(
         "editor",
         &format!(
             "#!/bin/sh\necho theirs | {boxwood} --url {url} skill edit pdf notes.txt - || exit 1\necho mine > \"$1\"\n",
@@ -283,37 +287,37 @@ fn two_editors_do_not_undo_each_other() {
     );
     let first = daemon.command(&["skill", "edit", "pdf", "notes.txt", "-"]);
     run_with_input(first, b"before\n").ok();
-    let said = edit(&daemon, &editor, &["skill", "edit", "pdf", "notes.txt"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
+    let output = edit(&daemon, &editor, &["skill", "edit", "pdf", "notes.txt"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
     assert!(
-        said.stderr.contains("has changed since it was read"),
+        output.stderr.contains("has changed since it was read"),
         "{}",
-        said.stderr
+        output.stderr
     );
     assert_eq!(
         daemon.run(&["skill", "cat", "pdf", "notes.txt"]).ok(),
         "theirs\n"
     );
-    let kept = said
+    let kept = output
         .stderr
         .lines()
         .find_map(|line| line.strip_prefix("hint: your text is in `"))
         .and_then(|rest| rest.strip_suffix('`'))
-        .unwrap_or_else(|| panic!("{}", said.stderr));
+        .unwrap_or_else(|| panic!("{}", output.stderr));
     assert_eq!(fs::read_to_string(kept).expect("kept"), "mine\n");
     fs::remove_dir_all(Path::new(kept).parent().expect("a directory")).expect("removed");
 }
 
 #[test]
 fn contents_come_from_a_file_or_from_stdin() {
-    let (daemon, here) = (Daemon::start(), Here::new());
-    daemon.run(&["skill", "add", &here.skill("pdf")]).ok();
-    let from = here.file("new.bin", all_bytes());
-    let words = ["skill", "edit", "pdf", "data/new.bin"];
-    let mut command = daemon.command(&words);
+    let (daemon, local) = (Daemon::start(), LocalDirectory::new());
+    daemon.run(&["skill", "add", &local.skill("pdf")]).ok();
+    let from = local.file("new.bin", all_bytes());
+    let args = ["skill", "edit", "pdf", "data/new.bin"];
+    let mut command = daemon.command(&args);
     command.arg(&from);
-    let said = Said::from(command.output().expect("boxwood runs"));
-    assert_eq!(said.ok(), "data/new.bin\n");
+    let output = CommandResult::from(command.output().expect("boxwood runs"));
+    assert_eq!(output.ok(), "data/new.bin\n");
     let command = daemon.command(&["skill", "edit", "pdf", "raw", "-", "-o", "json"]);
     let written = json_of(run_with_input(command, b"\xff\x00"));
     assert_eq!(written, json!({"path": "raw", "bytes_written": 2}));
@@ -326,70 +330,70 @@ fn contents_come_from_a_file_or_from_stdin() {
 
 #[test]
 fn a_skill_is_checked_without_a_daemon() {
-    let here = Here::new();
-    let good = here.skill("pdf");
-    let said = run(&["skill", "validate", &good]);
+    let local = LocalDirectory::new();
+    let good = local.skill("pdf");
+    let output = run(&["skill", "validate", &good]);
     assert_eq!(
-        said.all(),
+        output.all(),
         format!("exit 0\n--- stdout\n{good}: ok\n--- stderr\n")
     );
 
-    here.file("Odd_Name/SKILL.md", "---\nname: other\nextra: 1\n---\n");
-    let odd = here.text("Odd_Name");
-    let said = run(&["skill", "validate", &odd]);
-    assert_eq!(said.code, Some(0), "{}", said.all());
+    local.file("Odd_Name/SKILL.md", "---\nname: other\nextra: 1\n---\n");
+    let odd = local.text("Odd_Name");
+    let output = run(&["skill", "validate", &odd]);
+    assert_eq!(output.code, Some(0), "{}", output.all());
     for word in ["differs from its directory", "`description`", "`extra`"] {
-        assert!(said.stdout.contains(word), "{word}: {}", said.stdout);
+        assert!(output.stdout.contains(word), "{word}: {}", output.stdout);
     }
-    assert!(said.stdout.contains("warning: "), "{}", said.stdout);
-    let said = run(&["skill", "validate", "--strict", &odd]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
+    assert!(output.stdout.contains("warning: "), "{}", output.stdout);
+    let output = run(&["skill", "validate", "--strict", &odd]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
     let verdict: Value =
         serde_json::from_str(&run(&["skill", "validate", &odd, "-o", "json"]).ok()).expect("JSON");
     assert_eq!(verdict[0]["valid"], true);
     let codes = verdict[0]["warnings"].to_string();
     assert!(codes.contains("name_is_not_directory"), "{codes}");
 
-    here.file("broken/SKILL.md", "---\nname: [\n---\n");
-    here.file("none/readme", "x");
+    local.file("broken/SKILL.md", "---\nname: [\n---\n");
+    local.file("none/readme", "x");
     for bad in ["broken", "none"] {
-        let said = run(&["skill", "validate", &here.text(bad)]);
-        assert_eq!(said.code, Some(1), "{}", said.all());
-        assert!(said.stdout.contains("error: "), "{}", said.all());
+        let output = run(&["skill", "validate", &local.text(bad)]);
+        assert_eq!(output.code, Some(1), "{}", output.all());
+        assert!(output.stdout.contains("error: "), "{}", output.all());
     }
-    let said = run(&["skill", "validate", &here.text("nowhere")]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("nowhere"), "{}", said.stderr);
+    let output = run(&["skill", "validate", &local.text("nowhere")]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    assert!(output.stderr.contains("nowhere"), "{}", output.stderr);
 }
 
 #[test]
 fn archives_and_skills_of_the_store_are_checked_as_well() {
-    let (daemon, here) = (Daemon::start(), Here::new());
-    daemon.run(&["skill", "add", &here.skill("pdf")]).ok();
+    let (daemon, local) = (Daemon::start(), LocalDirectory::new());
+    daemon.run(&["skill", "add", &local.skill("pdf")]).ok();
     assert_eq!(daemon.run(&["skill", "validate", "pdf"]).ok(), "pdf: ok\n");
-    let file = here.text("pdf.zip");
+    let file = local.text("pdf.zip");
     daemon.run(&["skill", "export", "pdf", &file]).ok();
     assert_eq!(
         run(&["skill", "validate", &file]).ok(),
         format!("{file}: ok\n")
     );
-    let broken = here.file("x.zip", "no archive");
-    let said = run(&["skill", "validate", broken.to_str().expect("UTF-8")]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
-    let said = daemon.run(&["skill", "validate", "nope"]);
-    assert_eq!(said.code, Some(1), "{}", said.all());
+    let broken = local.file("x.zip", "no archive");
+    let output = run(&["skill", "validate", broken.to_str().expect("UTF-8")]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
+    let output = daemon.run(&["skill", "validate", "nope"]);
+    assert_eq!(output.code, Some(1), "{}", output.all());
 }
 
 #[test]
 fn escape_sequences_in_skills_do_not_reach_the_terminal() {
-    let (daemon, here) = (Daemon::start(), Here::new());
+    let (daemon, local) = (Daemon::start(), LocalDirectory::new());
     let text = "---\nname: pdf\ndescription: \"a\\e[2Jb\"\n---\n\n\u{1b}]0;owned\u{7}\tx\n";
-    here.file("pdf/SKILL.md", text);
-    let said = daemon.run(&["skill", "add", &here.text("pdf")]);
-    assert_eq!(said.code, Some(0), "{}", said.all());
-    for words in [["skill", "ls", "-q"], ["skill", "show", "pdf"]] {
-        let said = daemon.run(&words);
-        assert!(!said.stdout.contains('\u{1b}'), "{}", said.all());
+    local.file("pdf/SKILL.md", text);
+    let output = daemon.run(&["skill", "add", &local.text("pdf")]);
+    assert_eq!(output.code, Some(0), "{}", output.all());
+    for args in [["skill", "ls", "-q"], ["skill", "show", "pdf"]] {
+        let output = daemon.run(&args);
+        assert!(!output.stdout.contains('\u{1b}'), "{}", output.all());
     }
     let table = daemon.run(&["skill", "ls"]).ok();
     assert!(table.contains("\\u{1b}[2J"), "{table}");
@@ -397,15 +401,15 @@ fn escape_sequences_in_skills_do_not_reach_the_terminal() {
 
 #[test]
 fn a_missing_daemon_is_reported_by_skill_ls() {
-    let said = boxwood()
+    let output = boxwood()
         .args(["--url", "http://127.0.0.1:1", "skill", "ls"])
         .output()
         .expect("boxwood runs");
-    let said = Said::from(said);
-    assert_eq!(said.code, Some(1), "{}", said.all());
+    let output = CommandResult::from(output);
+    assert_eq!(output.code, Some(1), "{}", output.all());
     assert!(
-        said.stderr.starts_with("error: no daemon"),
+        output.stderr.starts_with("error: no daemon"),
         "{}",
-        said.stderr
+        output.stderr
     );
 }

@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use crate::support::command::{Said, hide, run};
+use crate::support::command::{CommandResult, hide, run};
 
 struct State(tempfile::TempDir);
 
 impl State {
-    fn token(&self, words: &[&str]) -> Said {
+    fn token(&self, args: &[&str]) -> CommandResult {
         let directory = self.0.path().to_str().expect("UTF-8");
         let mut all = vec!["token", "--state-dir", directory];
-        all.extend(words);
+        all.extend(args);
         run(&all)
     }
 }

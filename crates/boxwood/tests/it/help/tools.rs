@@ -3,16 +3,16 @@
 use crate::support::command::help;
 
 /// What only these have; the global options stand in the other help tests.
-fn own(words: &[&str]) -> String {
-    let text = help(words);
-    let (own, rest) = text.split_once("Global options:").expect("global options");
+fn own_help(args: &[&str]) -> String {
+    let text = help(args);
+    let (own_help, rest) = text.split_once("Global options:").expect("global options");
     let (_, examples) = rest.split_once("Examples:").expect("examples");
-    format!("{own}Examples:{examples}")
+    format!("{own_help}Examples:{examples}")
 }
 
 #[test]
 fn the_verb() {
-    insta::assert_snapshot!(own(&["tool"]), @r#"
+    insta::assert_snapshot!(own_help(&["tool"]), @r#"
     Call the tools of agents
 
     These are the tools that platforms call over HTTP and agents over MCP. A tool runs in the box of a
@@ -38,7 +38,7 @@ fn the_verb() {
 
 #[test]
 fn ls() {
-    insta::assert_snapshot!(own(&["tool", "ls"]), @r"
+    insta::assert_snapshot!(own_help(&["tool", "ls"]), @r"
     List tools
 
     If the tools cannot be used now, prints the reason and exits with 1.
@@ -65,7 +65,7 @@ fn ls() {
 
 #[test]
 fn call() {
-    insta::assert_snapshot!(own(&["tool", "call"]), @r#"
+    insta::assert_snapshot!(own_help(&["tool", "call"]), @r#"
     Call a tool
 
     Exits with 0 if the operation succeeded, and with 1 if it failed or was refused. Ctrl-C cancels the

@@ -114,8 +114,8 @@ fn without_numbers(value: &Value) -> Value {
     let Some(text) = value.as_str() else {
         return value.clone();
     };
-    let words = text.split(|c: char| c.is_ascii_digit());
-    words
+    let parts = text.split(|c: char| c.is_ascii_digit());
+    parts
         .filter(|word| !word.is_empty())
         .collect::<Vec<_>>()
         .join("0")

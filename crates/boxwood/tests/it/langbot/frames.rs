@@ -294,8 +294,8 @@ impl Line {
                     continue;
                 };
                 let answer: Value = serde_json::from_str(&text).expect("answers are JSON");
-                let words = answer["message"].as_str().unwrap_or_default();
-                assert!(!words.contains("made a mistake"), "a panic: {answer}");
+                let message = answer["message"].as_str().unwrap_or_default();
+                assert!(!message.contains("made a mistake"), "a panic: {answer}");
                 if answer["seq_id"] == number {
                     return Some(answer);
                 }

@@ -72,8 +72,8 @@ impl Parent {
                 }
                 _ => {}
             }
-            let words = answer["message"].as_str().unwrap_or_default();
-            assert!(!words.contains("made a mistake"), "a panic: {answer}");
+            let message = answer["message"].as_str().unwrap_or_default();
+            assert!(!message.contains("made a mistake"), "a panic: {answer}");
             if answer["seq_id"] == number {
                 return answer;
             }

@@ -9,9 +9,9 @@ use crate::support::daemon::Daemon;
 use crate::support::host::wait_until;
 
 /// A verb that speaks over the socket, which is where the next daemon listens too.
-fn client(daemon: &Daemon, words: &[&str]) -> Command {
+fn client(daemon: &Daemon, args: &[&str]) -> Command {
     let socket = daemon.directory().join("state/run/boxwood.sock");
-    let mut command = daemon.command(words);
+    let mut command = daemon.command(args);
     command
         .env("BOXWOOD_URL", format!("unix://{}", socket.display()))
         .stdin(Stdio::piped())
@@ -19,8 +19,8 @@ fn client(daemon: &Daemon, words: &[&str]) -> Command {
     command
 }
 
-fn spawn(daemon: &Daemon, words: &[&str]) -> Child {
-    client(daemon, words).spawn().expect("boxwood runs")
+fn spawn(daemon: &Daemon, args: &[&str]) -> Child {
+    client(daemon, args).spawn().expect("boxwood runs")
 }
 
 fn json(text: &str) -> Value {
@@ -86,8 +86,8 @@ fn exec_goes_on_across_a_killed_daemon() {
     stdout.read_to_string(&mut rest).expect("text");
     assert_eq!(rest, "got one\ngot two\n");
     let mut stderr = String::new();
-    let mut said = exec.stderr.take().expect("piped");
-    said.read_to_string(&mut stderr).expect("text");
+    let mut output = exec.stderr.take().expect("piped");
+    output.read_to_string(&mut stderr).expect("text");
     assert_eq!(stderr, "over\n");
     assert_eq!(exec.wait().expect("ended").code(), Some(7));
     daemon.run(&["rm", "s"]).ok();

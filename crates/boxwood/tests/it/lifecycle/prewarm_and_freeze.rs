@@ -28,8 +28,8 @@ fn daemon_in(directory: TempDir, config: &str) -> Daemon {
     Daemon::start_with(directory, &[("BOXWOOD_CONFIG", &file)])
 }
 
-fn json(daemon: &Daemon, words: &[&str]) -> Value {
-    let mut all = words.to_vec();
+fn json(daemon: &Daemon, args: &[&str]) -> Value {
+    let mut all = args.to_vec();
     all.extend(["-o", "json"]);
     serde_json::from_str(&daemon.run(&all).ok()).expect("JSON")
 }
@@ -83,10 +83,10 @@ fn a_session_gets_a_box_that_was_ready() {
         "it is no session"
     );
     daemon.run(&["create", "s", "--profile", "ready"]).ok();
-    let said = daemon
+    let output = daemon
         .run(&["exec", "s", "--", "sh", "-c", "id -un; pwd"])
         .ok();
-    assert_eq!(said, "box\n/workspace\n");
+    assert_eq!(output, "box\n/workspace\n");
     // As complete as any other box of the profile.
     let label = |session: &str| json(&daemon, &["inspect", session])["isolation"].clone();
     daemon.run(&["create", "fresh", "--profile", "other"]).ok();

@@ -137,12 +137,12 @@ fn a_second_signal_cuts_requests_and_keeps_boxes() {
 #[test]
 fn an_unknown_shutdown_mode_is_a_usage_error() {
     let directory = directory();
-    let said = serve_command(directory.path())
+    let output = serve_command(directory.path())
         .args(["--on-shutdown", "leave"])
         .output()
         .expect("boxwood runs");
-    let stderr = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(said.status.code(), Some(2), "{stderr}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     for part in ["--on-shutdown leave", "stop_ephemeral"] {
         assert!(stderr.contains(part), "{stderr}");
     }

@@ -114,10 +114,10 @@ fn a_manager_hears_of_start_takeover_and_stop() {
     // The one that the manager knows tells it of the other, whose socket is the manager's still.
     assert_eq!(daemon.taken_over(&settings), Some(0));
     let main_pid = format!("MAINPID={}", daemon.pid());
-    let told = manager.hears("MAINPID=");
+    let response = manager.hears("MAINPID=");
     assert!(
-        told.contains(&main_pid) && told.contains("handing over"),
-        "{told}"
+        response.contains(&main_pid) && response.contains("handing over"),
+        "{response}"
     );
     let ready = manager.hears("READY=1");
     assert!(ready.contains(&main_pid), "{ready}");
@@ -147,8 +147,8 @@ fn no_program_of_the_daemon_gets_the_managers_variables() {
         .env("NOTIFY_SOCKET", &notify)
         .env("BOXWOOD_DOCKER__PROGRAM", &program);
     let daemon = Daemon::started_by(command, directory);
-    let said = daemon.run(&["exec", "s", "--backend", "docker", "--", "true"]);
-    assert_ne!(said.code, Some(0), "{}", said.all());
+    let output = daemon.run(&["exec", "s", "--backend", "docker", "--", "true"]);
+    assert_ne!(output.code, Some(0), "{}", output.all());
     let seen = std::fs::read_to_string(&seen).expect("the engine was asked");
     assert!(seen.contains("PATH="), "{seen}");
     for name in ["LISTEN_", "NOTIFY_SOCKET"] {
@@ -165,11 +165,11 @@ fn a_socket_that_does_not_listen_is_refused_by_name() {
         (OwnedFd::from(connected), "not a listening socket"),
         (file.into(), "not a socket"),
     ] {
-        let said = activated(&serve_command(directory.path()), descriptor)
+        let output = activated(&serve_command(directory.path()), descriptor)
             .output()
             .expect("sh runs");
-        let stderr = String::from_utf8_lossy(&said.stderr);
-        assert_eq!(said.status.code(), Some(1), "{stderr}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
         for part in ["`http`", why, "hint: ", "ListenStream"] {
             assert!(stderr.contains(part), "{stderr}");
         }
@@ -184,12 +184,12 @@ fn variables_for_another_process_say_nothing() {
     let daemon = Daemon::started_by(command, directory);
     daemon.run(&["exec", "s", "--", "true"]).ok();
     let mut wrong = serve_command(daemon.directory());
-    let said = wrong
+    let output = wrong
         .env("LISTEN_PID", "one")
         .env("LISTEN_FDS", "1")
         .output()
         .expect("boxwood runs");
-    let stderr = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(said.status.code(), Some(1), "{stderr}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("LISTEN_PID"), "{stderr}");
 }

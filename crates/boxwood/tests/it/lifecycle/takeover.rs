@@ -255,15 +255,15 @@ fn a_successor_that_cannot_start_leaves_everything_as_it_was() {
         ("BOXWOOD_BACKEND", "nonesuch", "nonesuch"),
     ] {
         let mut command = crate::support::command::boxwood();
-        let said = command
+        let output = command
             .args(["serve", "--takeover", "--state-dir"])
             .arg(daemon.directory().join("state"))
             .env("BOXWOOD_LISTEN", "127.0.0.1:0")
             .env(variable, value)
             .output()
             .expect("boxwood runs");
-        let stderr = String::from_utf8_lossy(&said.stderr);
-        assert_eq!(said.status.code(), Some(1), "{stderr}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains(word), "{stderr}");
         daemon.run(&["exec", "s", "--", "true"]).ok();
     }
@@ -275,13 +275,13 @@ fn a_daemon_that_hangs_is_named_and_left_alone() {
     let daemon = Daemon::start();
     daemon.run(&["exec", "s", "--", "true"]).ok();
     daemon.signal("STOP");
-    let said = serve_command(daemon.directory())
+    let output = serve_command(daemon.directory())
         .arg("--takeover")
         .output()
         .expect("boxwood runs");
     daemon.signal("CONT");
-    let stderr = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(said.status.code(), Some(1), "{stderr}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(
         stderr.contains(&format!("pid {}", daemon.pid())),
         "{stderr}"

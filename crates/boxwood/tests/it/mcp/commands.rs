@@ -5,8 +5,10 @@ use std::fs;
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
-use crate::support::command::{Said, boxwood, help, run, run_with_input};
-use crate::support::scripted_daemon::{Asked, Says, Scripted, json as answer, says};
+use crate::support::command::{CommandResult, boxwood, help, run, run_with_input};
+use crate::support::scripted_daemon::{
+    ReceivedRequest, Scripted, ScriptedResponse, json as answer, response,
+};
 
 fn runtime(status: &str) -> Value {
     let failed = status == "error";
@@ -31,14 +33,14 @@ fn server(status: &str) -> Value {
 
 /// One server that goes through an install and ends so.
 fn daemon(end: &'static str) -> Scripted {
-    Scripted::start(move |asked: &Asked| -> Says {
-        match asked.line().as_str() {
+    Scripted::start(move |request: &ReceivedRequest| -> ScriptedResponse {
+        match request.line().as_str() {
             "POST /v1/mcp/servers" => {
-                says(201, "application/json", server("connecting").to_string())
+                response(201, "application/json", server("connecting").to_string())
             }
             "GET /v1/mcp/servers/time/progress"
             | "POST /v1/mcp/test"
-            | "POST /v1/mcp/servers/time/test" => says(
+            | "POST /v1/mcp/servers/time/test" => response(
                 200,
                 "application/x-ndjson",
                 [
@@ -66,13 +68,13 @@ fn daemon(end: &'static str) -> Scripted {
             "GET /v1/mcp/servers" => answer(&json!({"servers": [server(end)]})),
             "GET /v1/mcp/servers/time/tools" => answer(&runtime(end)["tools"]),
             "POST /v1/mcp/servers/time/tools/now" => {
-                let fails = asked.json()["arguments"]["zone"] == "nowhere";
+                let fails = request.json()["arguments"]["zone"] == "nowhere";
                 answer(&json!({
                     "content": [{"type": "text", "text": "said"}], "isError": fails,
-                    "echo": asked.json()["arguments"],
+                    "echo": request.json()["arguments"],
                 }))
             }
-            "POST /v1/mcp/servers/time/tools/then" => says(
+            "POST /v1/mcp/servers/time/tools/then" => response(
                 400,
                 "application/json",
                 json!({"error": {
@@ -82,7 +84,7 @@ fn daemon(end: &'static str) -> Scripted {
                 .to_string(),
             ),
             "DELETE /v1/mcp/servers/time" => answer(&json!({"removed": "time"})),
-            _ => says(
+            _ => response(
                 404,
                 "application/json",
                 json!({"error": {"code": "not_found", "message": "no MCP server is called so"}})
@@ -92,15 +94,15 @@ fn daemon(end: &'static str) -> Scripted {
     })
 }
 
-fn ask(daemon: &Scripted, words: &[&str]) -> Said {
+fn ask(daemon: &Scripted, args: &[&str]) -> CommandResult {
     let url = ["--url", &daemon.url];
-    run(&[&["mcp"], &url[..], words].concat())
+    run(&[&["mcp"], &url[..], args].concat())
 }
 
 #[test]
 fn adding_shows_each_phase() {
     let daemon = daemon("connected");
-    let words = [
+    let args = [
         "add",
         "time",
         "-e",
@@ -109,8 +111,8 @@ fn adding_shows_each_phase() {
         "uvx",
         "mcp-server-time",
     ];
-    let said = ask(&daemon, &words);
-    assert_snapshot!(said.all(), @r"
+    let output = ask(&daemon, &args);
+    assert_snapshot!(output.all(), @r"
     exit 0
     --- stdout
     time connected, 2 tools
@@ -119,7 +121,7 @@ fn adding_shows_each_phase() {
     time: dep_install: mcp-server-time
     time: mcp_init
     ");
-    let sent = daemon.heard()[0].json();
+    let sent = daemon.requests()[0].json();
     assert_eq!(sent["env"], json!({"TOKEN": "hunter2"}));
     assert_eq!(sent["args"], json!(["mcp-server-time"]));
     let printed = ask(&daemon, &["-o", "json", "add", "time", "--", "uvx"]).ok();
@@ -130,8 +132,8 @@ fn adding_shows_each_phase() {
 #[test]
 fn a_server_that_fails_says_where_and_what_to_do() {
     let daemon = daemon("error");
-    let said = ask(&daemon, &["test", "--", "uvx", "mcp-server-tme"]);
-    assert_snapshot!(said.all(), @r"
+    let output = ask(&daemon, &["test", "--", "uvx", "mcp-server-tme"]);
+    assert_snapshot!(output.all(), @r"
     exit 1
     --- stdout
     test error
@@ -162,10 +164,10 @@ fn a_call_that_is_refused_names_its_phase() {
     phase: tool_call
     hint: look at its tools
     ");
-    let said = ask(&daemon, &["-o", "json", "call", "time", "then"]);
-    let told: Value = serde_json::from_str(&said.stderr).expect("JSON");
-    assert_eq!(told["error"]["phase"], "tool_call", "{told}");
-    assert_eq!(told["error"]["code"], "validation_error", "{told}");
+    let output = ask(&daemon, &["-o", "json", "call", "time", "then"]);
+    let error: Value = serde_json::from_str(&output.stderr).expect("JSON");
+    assert_eq!(error["error"]["phase"], "tool_call", "{error}");
+    assert_eq!(error["error"]["code"], "validation_error", "{error}");
 }
 
 #[test]
@@ -182,27 +184,27 @@ fn a_stored_server_is_tried_by_its_name() {
     time: mcp_init
     ");
     // It is tried as it is stored, or it is another one.
-    for words in [
+    for args in [
         &["test", "time", "--no-network"][..],
         &["test", "time", "--", "uvx", "mcp-server-time"],
         &["test"],
         &["add", "time"],
     ] {
-        let said = ask(&daemon, words);
-        assert_eq!(said.code, Some(2), "{words:?}: {}", said.all());
+        let output = ask(&daemon, args);
+        assert_eq!(output.code, Some(2), "{args:?}: {}", output.all());
     }
-    let said = ask(&daemon, &["test", "other"]);
+    let output = ask(&daemon, &["test", "other"]);
     assert!(
-        said.all().contains("no MCP server is called so"),
+        output.all().contains("no MCP server is called so"),
         "{}",
-        said.all()
+        output.all()
     );
 }
 
 #[test]
 fn a_restart_installs_anew_when_told_to() {
     let daemon = daemon("connected");
-    for (words, expected) in [
+    for (args, expected) in [
         (
             &["restart", "time", "--no-wait"][..],
             "POST /v1/mcp/servers/time/restart",
@@ -212,7 +214,7 @@ fn a_restart_installs_anew_when_told_to() {
             "POST /v1/mcp/servers/time/restart?reinstall=true",
         ),
     ] {
-        ask(&daemon, words).ok();
+        ask(&daemon, args).ok();
         assert_eq!(daemon.lines().last().map(String::as_str), Some(expected));
     }
 }
@@ -242,8 +244,8 @@ fn an_import_sends_what_the_document_mentions_and_nothing_else() {
         .env("NOT_MENTIONED", "no")
         .output()
         .expect("output");
-    let said = Said::from(output);
-    assert_snapshot!(said.all(), @r"
+    let output = CommandResult::from(output);
+    assert_snapshot!(output.all(), @r"
     exit 0
     --- stdout
     1 added, 1 skipped
@@ -255,7 +257,7 @@ fn an_import_sends_what_the_document_mentions_and_nothing_else() {
     time: dep_install: mcp-server-time
     time: mcp_init
     ");
-    let sent = daemon.heard()[0].clone();
+    let sent = daemon.requests()[0].clone();
     assert!(!sent.body.contains("NOT_MENTIONED"), "{}", sent.body);
     let inputs = &sent.json()["inputs"];
     assert_eq!(inputs["env:MENTIONED"], "yes");
@@ -274,25 +276,29 @@ fn a_variable_without_a_value_is_reported_by_name() {
         r#"{"mcpServers": {"time": {"command": "x", "env": {"A": "${SURELY_UNSET_HERE}"}}}}"#;
     let mut command = boxwood();
     command.args(["mcp", "--url", &daemon.url, "import", "-"]);
-    let said = run_with_input(command, document.as_bytes());
-    assert_eq!(said.code, Some(1), "{said:?}");
+    let output = run_with_input(command, document.as_bytes());
+    assert_eq!(output.code, Some(1), "{output:?}");
     assert!(
-        said.stderr
+        output
+            .stderr
             .contains("the variable `SURELY_UNSET_HERE` has no value here"),
-        "{said:?}"
+        "{output:?}"
     );
     let mut command = boxwood();
     command.args(["mcp", "--url", &daemon.url, "import", "-"]);
-    let said = run_with_input(command, b"{\"mcpServers\": {\"a\": {}, \"a\": {}}}");
-    assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.stderr.contains("the key `a` occurs twice"), "{said:?}");
+    let output = run_with_input(command, b"{\"mcpServers\": {\"a\": {}, \"a\": {}}}");
+    assert_eq!(output.code, Some(2), "{output:?}");
+    assert!(
+        output.stderr.contains("the key `a` occurs twice"),
+        "{output:?}"
+    );
 }
 
 #[test]
 fn a_call_ends_with_what_the_tool_says() {
     let daemon = daemon("connected");
-    let said = ask(&daemon, &["call", "time", "now", "zone=UTC", "digits=3"]);
-    assert_eq!(said.ok(), "said\n");
+    let output = ask(&daemon, &["call", "time", "now", "zone=UTC", "digits=3"]);
+    assert_eq!(output.ok(), "said\n");
     let printed = ask(
         &daemon,
         &["call", "time", "now", "zone=1.10", "digits=3", "-o", "json"],
@@ -300,14 +306,17 @@ fn a_call_ends_with_what_the_tool_says() {
     .ok();
     let printed: Value = serde_json::from_str(&printed).expect("JSON");
     assert_eq!(printed["echo"], json!({"zone": "1.10", "digits": 3}));
-    let said = ask(&daemon, &["call", "time", "now", "{\"zone\": \"nowhere\"}"]);
+    let output = ask(&daemon, &["call", "time", "now", "{\"zone\": \"nowhere\"}"]);
     assert_eq!(
-        (said.code, said.stdout.as_str(), said.stderr.as_str()),
+        (output.code, output.stdout.as_str(), output.stderr.as_str()),
         (Some(1), "", "said\n")
     );
-    let said = ask(&daemon, &["call", "time", "later"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stderr.contains("hint: `boxwood mcp ls`"), "{said:?}");
+    let output = ask(&daemon, &["call", "time", "later"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(
+        output.stderr.contains("hint: `boxwood mcp ls`"),
+        "{output:?}"
+    );
 }
 
 #[test]
@@ -330,12 +339,12 @@ fn lists_are_for_people_and_for_programs() {
 }
 
 /// One document and nothing else, and how the command ended.
-fn printed(daemon: &Scripted, words: &[&str]) -> (Value, Option<i32>) {
-    let said = ask(daemon, &[&["-o", "json"], words].concat());
-    let printed = serde_json::from_str(&said.stdout);
+fn printed(daemon: &Scripted, args: &[&str]) -> (Value, Option<i32>) {
+    let output = ask(daemon, &[&["-o", "json"], args].concat());
+    let printed = serde_json::from_str(&output.stdout);
     (
-        printed.unwrap_or_else(|_| panic!("{}", said.all())),
-        said.code,
+        printed.unwrap_or_else(|_| panic!("{}", output.all())),
+        output.code,
     )
 }
 
@@ -374,7 +383,7 @@ fn logs_are_printed_as_they_are_for_programs() {
 
 #[test]
 fn restart_and_stop_print_their_servers() {
-    for (end, words, status, expected) in [
+    for (end, args, status, expected) in [
         ("connected", &["restart"][..], "connected", 0),
         ("error", &["restart"], "error", 1),
         ("error", &["restart", "--reinstall"], "error", 1),
@@ -383,14 +392,14 @@ fn restart_and_stop_print_their_servers() {
         ("connected", &["stop"], "stopped", 0),
     ] {
         let daemon = daemon(end);
-        let (one, code) = printed(&daemon, &[words, &["time"]].concat());
-        assert_eq!(code, Some(expected), "{words:?}: {one}");
-        assert_eq!(one["name"], "time", "{words:?}");
-        assert_eq!(one["path"], "/mcp/time", "{words:?}");
-        assert_eq!(one["runtime"]["status"], status, "{words:?}");
-        let (several, code) = printed(&daemon, &[words, &["time", "time"]].concat());
-        assert_eq!(code, Some(expected), "{words:?}: {several}");
-        assert_eq!(several, json!([one, one]), "{words:?}");
+        let (one, code) = printed(&daemon, &[args, &["time"]].concat());
+        assert_eq!(code, Some(expected), "{args:?}: {one}");
+        assert_eq!(one["name"], "time", "{args:?}");
+        assert_eq!(one["path"], "/mcp/time", "{args:?}");
+        assert_eq!(one["runtime"]["status"], status, "{args:?}");
+        let (several, code) = printed(&daemon, &[args, &["time", "time"]].concat());
+        assert_eq!(code, Some(expected), "{args:?}: {several}");
+        assert_eq!(several, json!([one, one]), "{args:?}");
     }
     // One wrong name does not keep the others from being told, nor from being printed.
     let (one, code) = printed(&daemon("connected"), &["stop", "other", "time"]);
@@ -400,21 +409,21 @@ fn restart_and_stop_print_their_servers() {
 #[test]
 fn a_removal_prints_what_is_gone() {
     let daemon = daemon("connected");
-    for (words, removed, expected) in [
+    for (args, removed, expected) in [
         (&["time"][..], json!(["time"]), 0),
         (&["other", "time"], json!(["time"]), 1),
         (&["-f", "other", "time"], json!(["time"]), 0),
         (&["other"], json!([]), 1),
         (&["-f", "other"], json!([]), 0),
     ] {
-        let (printed, code) = printed(&daemon, &[&["rm"], words].concat());
-        assert_eq!(printed, json!({"removed": removed}), "{words:?}");
-        assert_eq!(code, Some(expected), "{words:?}");
+        let (printed, code) = printed(&daemon, &[&["rm"], args].concat());
+        assert_eq!(printed, json!({"removed": removed}), "{args:?}");
+        assert_eq!(code, Some(expected), "{args:?}");
     }
 }
 
-fn config(words: &[&str]) -> String {
-    let printed = run(&[&["mcp", "config"], words].concat()).ok();
+fn config(args: &[&str]) -> String {
+    let printed = run(&[&["mcp", "config"], args].concat()).ok();
     printed.replace(env!("CARGO_BIN_EXE_boxwood"), "/usr/bin/boxwood")
 }
 
@@ -486,7 +495,7 @@ fn a_configuration_names_every_enabled_server_and_no_token() {
         .env("BOXWOOD_TOKEN", "hunter2")
         .output()
         .expect("output");
-    let text = Said::from(output).ok();
+    let text = CommandResult::from(output).ok();
     assert!(!text.contains("hunter2"), "{text}");
     let printed: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(

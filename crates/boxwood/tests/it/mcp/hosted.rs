@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::command::Said;
+use crate::support::command::CommandResult;
 use crate::support::daemon::{Daemon, serve_command};
 use crate::support::host::{pids, token, wait_until};
 use crate::support::http::{Answer, get, post, request};
@@ -206,11 +206,14 @@ fn the_value_of_a_variable_is_in_its_servers_process_and_nowhere_else() {
     let look = "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; env; find / -path '*mc[p]/secrets*' 2>/dev/null";
     for session in ["mcp-other", "unrelated"] {
         let mut looking = daemon.command(&["exec", session, "--", "sh", "-c", look]);
-        let said = looking.env("BOXWOOD_OPERATOR", "1").output();
-        let said = Said::from(said.expect("boxwood runs"));
-        assert!(said.stdout.contains("PATH="), "it looked: {said:?}");
-        assert!(!said.stdout.contains(SECRET), "{session}");
-        assert!(!said.stdout.contains("mcp/secrets"), "{session}: {said:?}");
+        let output = looking.env("BOXWOOD_OPERATOR", "1").output();
+        let output = CommandResult::from(output.expect("boxwood runs"));
+        assert!(output.stdout.contains("PATH="), "it looked: {output:?}");
+        assert!(!output.stdout.contains(SECRET), "{session}");
+        assert!(
+            !output.stdout.contains("mcp/secrets"),
+            "{session}: {output:?}"
+        );
     }
     let log = fs::read_to_string(daemon.directory().join("log")).expect("a log");
     assert!(log.contains("DEBUG"), "everything was written down");

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::command::boxwood;
-use crate::support::scripted_daemon::{Asked, Says, Scripted, events, json as answer, says};
+use crate::support::scripted_daemon::{
+    ReceivedRequest, Scripted, ScriptedResponse, events, json as answer, response,
+};
 
 struct Proxy {
     child: Child,
@@ -84,16 +86,16 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
 const GREETING: &str =
     r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","extra":1.50}}"#;
 
-fn greets(session: &str) -> Says {
-    says(200, "application/json", GREETING).header("mcp-session-id", session)
+fn greets(session: &str) -> ScriptedResponse {
+    response(200, "application/json", GREETING).header("mcp-session-id", session)
 }
 
-fn accepted() -> Says {
-    says(202, "application/json", "")
+fn accepted() -> ScriptedResponse {
+    response(202, "application/json", "")
 }
 
-fn method(asked: &Asked) -> String {
-    asked.json()["method"]
+fn method(request: &ReceivedRequest) -> String {
+    request.json()["method"]
         .as_str()
         .unwrap_or_default()
         .to_owned()
@@ -110,14 +112,14 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 
 #[test]
 fn messages_pass_unchanged_and_the_session_is_deleted_at_the_end() {
-    let daemon = Scripted::start(|asked| match asked.method.as_str() {
+    let daemon = Scripted::start(|request| match request.method.as_str() {
         "GET" => {
             events("id: 1\ndata: {\"method\":\"notifications/tools/list_changed\"}\n\n").open()
         }
-        "DELETE" => says(200, "application/json", ""),
-        _ => match method(asked).as_str() {
+        "DELETE" => response(200, "application/json", ""),
+        _ => match method(request).as_str() {
             "initialize" => greets("s-1"),
-            "tools/list" => says(
+            "tools/list" => response(
                 200,
                 "application/json",
                 "{\"id\":1,\n \"result\":{\"n\":1.0,\"n2\":1e2}}",
@@ -150,9 +152,9 @@ fn messages_pass_unchanged_and_the_session_is_deleted_at_the_end() {
         (&json!(-32700), &Value::Null)
     );
     proxy.end();
-    let heard = daemon.heard();
-    assert_eq!(heard[0].header("mcp-session-id"), None);
-    for later in &heard[1..] {
+    let requests = daemon.requests();
+    assert_eq!(requests[0].header("mcp-session-id"), None);
+    for later in &requests[1..] {
         assert_eq!(
             later.header("mcp-session-id"),
             Some("s-1"),
@@ -161,27 +163,29 @@ fn messages_pass_unchanged_and_the_session_is_deleted_at_the_end() {
         );
         assert_eq!(later.header("mcp-protocol-version"), Some("2025-11-25"));
     }
-    let listed = heard.iter().find(|asked| method(asked) == "tools/list");
+    let listed = requests
+        .iter()
+        .find(|request| method(request) == "tools/list");
     let listed = listed.expect("asked").body.trim_end().to_owned();
     assert_eq!(
         listed,
         r#"{"id":1,"method":"tools/list","unknown":{"kept": true}}"#
     );
     assert_eq!(
-        heard.last().map(Asked::line).as_deref(),
+        requests.last().map(ReceivedRequest::line).as_deref(),
         Some("DELETE /mcp/time")
     );
 }
 
 #[test]
 fn a_broken_stream_is_resumed_at_its_last_event() {
-    let daemon = Scripted::start(|asked| match asked.method.as_str() {
-        "GET" => match asked.header("last-event-id") {
+    let daemon = Scripted::start(|request| match request.method.as_str() {
+        "GET" => match request.header("last-event-id") {
             Some("7") => events("id: 8\ndata: {\"id\":1,\"result\":{}}\n\n"),
-            _ => says(405, "application/json", ""),
+            _ => response(405, "application/json", ""),
         },
-        "DELETE" => says(200, "application/json", ""),
-        _ => match method(asked).as_str() {
+        "DELETE" => response(200, "application/json", ""),
+        _ => match method(request).as_str() {
             "initialize" => greets("s-1"),
             "tools/call" => {
                 events("id: 7\ndata: {\"method\":\"notifications/progress\"}\n\n").cut()
@@ -196,19 +200,19 @@ fn a_broken_stream_is_resumed_at_its_last_event() {
     assert_eq!(proxy.line(), r#"{"id":1,"result":{}}"#);
     proxy.end();
     let calls = daemon
-        .heard()
+        .requests()
         .iter()
-        .filter(|asked| method(asked) == "tools/call")
+        .filter(|request| method(request) == "tools/call")
         .count();
     assert_eq!(calls, 1, "a call must not be made twice");
 }
 
 #[test]
 fn a_lost_call_gets_an_error_and_is_not_repeated() {
-    let daemon = Scripted::start(|asked| match method(asked).as_str() {
+    let daemon = Scripted::start(|request| match method(request).as_str() {
         "initialize" => greets("s-1"),
         "tools/call" => events(": nothing\n\n").cut(),
-        _ if asked.method == "GET" => says(405, "application/json", ""),
+        _ if request.method == "GET" => response(405, "application/json", ""),
         _ => accepted(),
     });
     let mut proxy = Proxy::start(&daemon);
@@ -223,9 +227,9 @@ fn a_lost_call_gets_an_error_and_is_not_repeated() {
     );
     proxy.end();
     let calls = daemon
-        .heard()
+        .requests()
         .iter()
-        .filter(|asked| method(asked) == "tools/call")
+        .filter(|request| method(request) == "tools/call")
         .count();
     assert_eq!(calls, 1);
 }
@@ -233,17 +237,17 @@ fn a_lost_call_gets_an_error_and_is_not_repeated() {
 #[test]
 fn a_session_that_the_gateway_has_lost_is_created_again() {
     static SESSIONS: AtomicUsize = AtomicUsize::new(0);
-    let daemon = Scripted::start(|asked| {
-        let is_old = asked.header("mcp-session-id") == Some("s-0");
+    let daemon = Scripted::start(|request| {
+        let is_old = request.header("mcp-session-id") == Some("s-0");
         let forgot =
             json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "gone"}});
-        match (asked.method.as_str(), method(asked).as_str()) {
-            ("GET", _) => says(405, "application/json", ""),
+        match (request.method.as_str(), method(request).as_str()) {
+            ("GET", _) => response(405, "application/json", ""),
             (_, "initialize") => {
                 let number = SESSIONS.fetch_add(1, Ordering::SeqCst);
                 greets(&format!("s-{number}"))
             }
-            (_, "tools/call") if is_old => says(404, "application/json", forgot.to_string()),
+            (_, "tools/call") if is_old => response(404, "application/json", forgot.to_string()),
             (_, "tools/call") => answer(&json!({"id": 5, "result": {"again": true}})),
             _ => accepted(),
         }
@@ -255,12 +259,12 @@ fn a_session_that_the_gateway_has_lost_is_created_again() {
     assert_eq!(proxy.line(), r#"{"id":5,"result":{"again":true}}"#);
     proxy.end();
     let lines: Vec<String> = daemon
-        .heard()
+        .requests()
         .iter()
-        .filter(|asked| asked.method == "POST")
-        .map(|asked| {
-            let session = asked.header("mcp-session-id").unwrap_or("-").to_owned();
-            format!("{} {session}", method(asked))
+        .filter(|request| request.method == "POST")
+        .map(|request| {
+            let session = request.header("mcp-session-id").unwrap_or("-").to_owned();
+            format!("{} {session}", method(request))
         })
         .collect();
     assert_eq!(
@@ -277,18 +281,20 @@ fn a_session_that_the_gateway_has_lost_is_created_again() {
 }
 
 /// Counts its sessions. That the first is forgotten shows when tools are listed.
-fn forgetful(others: impl Fn(&Asked, &str) -> Says + Send + Sync + 'static) -> Scripted {
+fn forgetful(
+    others: impl Fn(&ReceivedRequest, &str) -> ScriptedResponse + Send + Sync + 'static,
+) -> Scripted {
     let sessions = AtomicUsize::new(0);
-    Scripted::start(move |asked| {
-        let session = asked.header("mcp-session-id").unwrap_or_default();
-        match method(asked).as_str() {
+    Scripted::start(move |request| {
+        let session = request.header("mcp-session-id").unwrap_or_default();
+        match method(request).as_str() {
             "initialize" => {
                 let number = sessions.fetch_add(1, Ordering::SeqCst);
                 greets(&format!("s-{number}"))
             }
-            "tools/list" if session == "s-0" => says(404, "application/json", ""),
+            "tools/list" if session == "s-0" => response(404, "application/json", ""),
             "tools/list" => answer(&json!({"id": 2, "result": {}})),
-            _ => others(asked, session),
+            _ => others(request, session),
         }
     })
 }
@@ -296,14 +302,14 @@ fn forgetful(others: impl Fn(&Asked, &str) -> Says + Send + Sync + 'static) -> S
 #[test]
 fn the_log_level_and_subscriptions_are_repeated_in_a_new_session() {
     let daemon = forgetful(
-        |asked, _| match (asked.method.as_str(), &asked.json()["id"]) {
-            ("GET", _) => says(405, "application/json", ""),
+        |request, _| match (request.method.as_str(), &request.json()["id"]) {
+            ("GET", _) => response(405, "application/json", ""),
             (_, Value::Null) => accepted(),
-            (_, id) if asked.json()["params"]["uri"] == "x://none" => {
+            (_, id) if request.json()["params"]["uri"] == "x://none" => {
                 answer(&json!({"id": id, "error": {"code": -32002, "message": "none"}}))
             }
             // Some answer in a stream, after something else.
-            (_, id) if asked.json()["params"]["uri"] == "x://b" => {
+            (_, id) if request.json()["params"]["uri"] == "x://b" => {
                 let done = json!({"id": id, "result": {}});
                 events(format!(
                     "data: {{\"method\":\"notifications/message\"}}\n\ndata: {done}\n\n"
@@ -331,11 +337,11 @@ fn the_log_level_and_subscriptions_are_repeated_in_a_new_session() {
     proxy.send(r#"{"id":2,"method":"tools/list"}"#);
     assert_eq!(proxy.line(), r#"{"id":2,"result":{}}"#);
     assert_eq!(proxy.rest(), [""; 0], "it was answered before");
-    let heard = daemon.heard();
-    let again = heard.iter().filter(|asked| asked.method == "POST");
-    let again = again.filter(|asked| asked.header("mcp-session-id") == Some("s-1"));
+    let requests = daemon.requests();
+    let again = requests.iter().filter(|request| request.method == "POST");
+    let again = again.filter(|request| request.header("mcp-session-id") == Some("s-1"));
     let again: Vec<_> = again
-        .map(|asked| format!("{} {}", method(asked), asked.json()["params"]))
+        .map(|request| format!("{} {}", method(request), request.json()["params"]))
         .collect();
     assert_eq!(
         again,
@@ -354,9 +360,9 @@ fn the_event_stream_of_a_new_session_starts_at_its_beginning() {
     let news = |number: &str, of: &str| {
         format!("retry: 2000\nid: {number}\ndata: {{\"method\":\"notifications/{of}\"}}\n\n")
     };
-    let daemon = forgetful(move |asked, session| {
-        let after = asked.header("last-event-id");
-        match (asked.method.as_str(), session, after) {
+    let daemon = forgetful(move |request, session| {
+        let after = request.header("last-event-id");
+        match (request.method.as_str(), session, after) {
             ("GET", "s-0", _) => events(news("0-57", "old")),
             ("GET", _, None) => events(news("0-1", "new")).open(),
             // What comes up to that number counts as heard.
@@ -372,25 +378,25 @@ fn the_event_stream_of_a_new_session_starts_at_its_beginning() {
     // old news again before that, and the new ones before the answer.
     proxy.send(r#"{"id":2,"method":"tools/list"}"#);
     let mut next = || std::iter::repeat_with(|| proxy.line()).find(|line| line != old);
-    let mut heard = [next(), next()].map(Option::unwrap_or_default);
-    heard.sort_unstable();
+    let mut requests = [next(), next()].map(Option::unwrap_or_default);
+    requests.sort_unstable();
     let expected = [
         r#"{"id":2,"result":{}}"#,
         r#"{"method":"notifications/new"}"#,
     ];
-    assert_eq!(heard, expected);
+    assert_eq!(requests, expected);
     proxy.end();
 }
 
 #[test]
 fn a_call_is_not_resumed_in_another_session() {
-    let daemon = forgetful(|asked, session| {
-        let after = asked.header("last-event-id");
-        match (asked.method.as_str(), session, after) {
+    let daemon = forgetful(|request, session| {
+        let after = request.header("last-event-id");
+        match (request.method.as_str(), session, after) {
             ("GET", "s-0", Some("1-7")) => events(": nothing yet\n\n").cut(),
             ("GET", _, Some(_)) => events("id: 1-8\ndata: {\"id\":1,\"result\":{}}\n\n"),
-            ("GET", ..) => says(405, "application/json", ""),
-            _ if method(asked) == "tools/call" => {
+            ("GET", ..) => response(405, "application/json", ""),
+            _ if method(request) == "tools/call" => {
                 events("id: 1-7\ndata: {\"method\":\"notifications/progress\"}\n\n").cut()
             }
             _ => accepted(),
@@ -419,7 +425,7 @@ const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-0
 
 #[test]
 fn a_modern_request_gets_its_headers() {
-    let daemon = Scripted::start(|asked| match method(asked).as_str() {
+    let daemon = Scripted::start(|request| match method(request).as_str() {
         "tools/list" => answer(&json!({"id": 1, "result": {"tools": [
             {"name": "t", "inputSchema": {"properties": {
                 "region": {"type": "string", "x-mcp-header": "Region"},
@@ -438,8 +444,8 @@ fn a_modern_request_gets_its_headers() {
     proxy.send(&call);
     assert_eq!(proxy.line(), r#"{"id":2,"result":{}}"#);
     proxy.end();
-    let heard = daemon.heard();
-    let last = heard.last().expect("asked");
+    let requests = daemon.requests();
+    let last = requests.last().expect("asked");
     assert_eq!(last.header("mcp-protocol-version"), Some("2026-07-28"));
     assert_eq!(last.header("mcp-method"), Some("tools/call"));
     assert_eq!(last.header("mcp-name"), Some("t"));
@@ -454,7 +460,7 @@ fn a_modern_request_gets_its_headers() {
 
 #[test]
 fn a_cancelled_request_is_not_waited_for() {
-    let daemon = Scripted::start(|asked| match method(asked).as_str() {
+    let daemon = Scripted::start(|request| match method(request).as_str() {
         "tools/call" => events(": nothing yet\n\n").open(),
         _ => answer(&json!({"id": 2, "result": {}})),
     });
@@ -475,11 +481,11 @@ fn a_cancelled_request_is_not_waited_for() {
         "{:?}",
         since.elapsed()
     );
-    let told = daemon
-        .heard()
+    let was_cancelled = daemon
+        .requests()
         .iter()
-        .any(|asked| method(asked) == "notifications/cancelled");
-    assert!(!told, "a closed stream is what cancels there");
+        .any(|request| method(request) == "notifications/cancelled");
+    assert!(!was_cancelled, "a closed stream is what cancels there");
 }
 
 #[test]
@@ -487,7 +493,7 @@ fn a_refusal_becomes_the_error_response_of_its_request() {
     let daemon = Scripted::start(|_| {
         let body =
             json!({"error": {"code": "not_found", "message": "no MCP server is called `time`"}});
-        says(404, "application/json", body.to_string())
+        response(404, "application/json", body.to_string())
     });
     let mut proxy = Proxy::start(&daemon);
     proxy.send(INITIALIZE);
@@ -558,7 +564,7 @@ fn a_response_that_always_breaks_off_ends_with_an_error() {
         (&lost["id"], &lost["error"]["code"]),
         (&json!(1), &json!(-32000))
     );
-    let asked = daemon.lines().len();
-    assert!((2..=20).contains(&asked), "asked {asked} times");
+    let count = daemon.lines().len();
+    assert!((2..=20).contains(&count), "asked {count} times");
     proxy.end();
 }

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use crate::support::command::{boxwood, help, run};
 
 fn printed(arguments: &[&str]) -> Value {
-    let said = run(&[&["mcp-server", "--print-config"], arguments].concat());
-    assert_eq!(said.code, Some(0), "{said:?}");
-    serde_json::from_str(&said.stdout).expect("JSON")
+    let output = run(&[&["mcp-server", "--print-config"], arguments].concat());
+    assert_eq!(output.code, Some(0), "{output:?}");
+    serde_json::from_str(&output.stdout).expect("JSON")
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn an_http_configuration_contains_the_daemons_address() {
         written["mcpServers"]["boxwood"],
         json!({"url": "http://127.0.0.1:5410/mcp"})
     );
-    let said = run(&[
+    let output = run(&[
         "mcp-server",
         "--print-config",
         "cursor",
@@ -43,8 +43,8 @@ fn an_http_configuration_contains_the_daemons_address() {
         "--url",
         "unix:///run/boxwood/boxwood.sock",
     ]);
-    assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.stderr.contains("omit --http"), "{said:?}");
+    assert_eq!(output.code, Some(2), "{output:?}");
+    assert!(output.stderr.contains("omit --http"), "{output:?}");
 }
 
 #[test]

@@ -25,13 +25,13 @@ pub(crate) fn boxwood() -> Command {
 
 /// How it ended and what it said.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl From<Output> for Said {
+impl From<Output> for CommandResult {
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code(),
@@ -41,7 +41,7 @@ impl From<Output> for Said {
     }
 }
 
-impl Said {
+impl CommandResult {
     /// For a snapshot: everything a person sees.
     pub(crate) fn all(&self) -> String {
         let code = self
@@ -60,11 +60,11 @@ impl Said {
     }
 }
 
-pub(crate) fn run(words: &[&str]) -> Said {
-    boxwood().args(words).output().expect("boxwood runs").into()
+pub(crate) fn run(args: &[&str]) -> CommandResult {
+    boxwood().args(args).output().expect("boxwood runs").into()
 }
 
-pub(crate) fn run_with_input(mut command: Command, input: &[u8]) -> Said {
+pub(crate) fn run_with_input(mut command: Command, input: &[u8]) -> CommandResult {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -79,21 +79,21 @@ pub(crate) fn run_with_input(mut command: Command, input: &[u8]) -> Said {
 }
 
 /// Puts words in place of what differs from run to run. Each place must be there.
-pub(crate) fn hide(mut value: Value, places: &[&str]) -> Value {
-    for place in places {
+pub(crate) fn hide(mut value: Value, pointers: &[&str]) -> Value {
+    for pointer in pointers {
         let found = value
-            .pointer_mut(place)
-            .unwrap_or_else(|| panic!("there is no {place}"));
+            .pointer_mut(pointer)
+            .unwrap_or_else(|| panic!("there is no {pointer}"));
         *found = Value::String("[hidden]".to_owned());
     }
     value
 }
 
 /// The long help of a verb, without the spaces clap leaves at the ends of lines.
-pub(crate) fn help(words: &[&str]) -> String {
-    let mut words = words.to_vec();
-    words.push("--help");
-    let text = run(&words).ok();
+pub(crate) fn help(args: &[&str]) -> String {
+    let mut args = args.to_vec();
+    args.push("--help");
+    let text = run(&args).ok();
     let lines: Vec<_> = text.lines().map(str::trim_end).collect();
     lines.join("\n")
 }

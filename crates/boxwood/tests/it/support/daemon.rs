@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::command::{Said, boxwood};
+use crate::support::command::{CommandResult, boxwood};
 
 /// Starting includes probing the host, on a machine that may be busy with other tests.
 const READY_WITHIN: Duration = Duration::from_mins(1);
@@ -173,14 +173,14 @@ impl Daemon {
     }
 
     /// A client verb for this daemon.
-    pub(crate) fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = boxwood();
-        command.env("BOXWOOD_URL", &self.url).args(words);
+        command.env("BOXWOOD_URL", &self.url).args(args);
         command
     }
 
-    pub(crate) fn run(&self, words: &[&str]) -> Said {
-        self.command(words).output().expect("boxwood runs").into()
+    pub(crate) fn run(&self, args: &[&str]) -> CommandResult {
+        self.command(args).output().expect("boxwood runs").into()
     }
 
     /// Asks it to stop and waits; its exit code.

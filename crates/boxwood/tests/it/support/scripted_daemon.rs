@@ -1,4 +1,4 @@
-//! A daemon that says what a test tells it to, and breaks off when told.
+//! A daemon with scripted responses, which can end a response early.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,14 +9,14 @@ use std::time::Duration;
 use serde_json::Value;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(key, _)| key == name)?;
         Some(&found.1)
@@ -33,7 +33,7 @@ impl Asked {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Says {
+pub(crate) struct ScriptedResponse {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: String,
@@ -43,8 +43,8 @@ pub(crate) struct Says {
     is_open: bool,
 }
 
-pub(crate) fn says(status: u16, kind: &str, body: impl Into<String>) -> Says {
-    Says {
+pub(crate) fn response(status: u16, kind: &str, body: impl Into<String>) -> ScriptedResponse {
+    ScriptedResponse {
         status,
         headers: vec![("content-type", kind.to_owned())],
         body: body.into(),
@@ -53,15 +53,15 @@ pub(crate) fn says(status: u16, kind: &str, body: impl Into<String>) -> Says {
     }
 }
 
-pub(crate) fn json(value: &Value) -> Says {
-    says(200, "application/json", value.to_string())
+pub(crate) fn json(value: &Value) -> ScriptedResponse {
+    response(200, "application/json", value.to_string())
 }
 
-pub(crate) fn events(body: impl Into<String>) -> Says {
-    says(200, "text/event-stream", body)
+pub(crate) fn events(body: impl Into<String>) -> ScriptedResponse {
+    response(200, "text/event-stream", body)
 }
 
-impl Says {
+impl ScriptedResponse {
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.to_owned()));
         self
@@ -80,45 +80,47 @@ impl Says {
 
 pub(crate) struct Scripted {
     pub(crate) url: String,
-    heard: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Scripted {
-    /// `answer` sees every request; its threads end with the test's process.
-    pub(crate) fn start(answer: impl Fn(&Asked) -> Says + Send + Sync + 'static) -> Self {
+    /// `respond` receives every request; its threads end with the test's process.
+    pub(crate) fn start(
+        respond: impl Fn(&ReceivedRequest) -> ScriptedResponse + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let (kept, answer) = (Arc::clone(&heard), Arc::new(answer));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (recorded, respond) = (Arc::clone(&requests), Arc::new(respond));
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (kept, answer) = (Arc::clone(&kept), Arc::clone(&answer));
+                let (recorded, respond) = (Arc::clone(&recorded), Arc::clone(&respond));
                 thread::spawn(move || {
-                    let Some(asked) = read(&stream) else { return };
-                    kept.lock().expect("unpoisoned").push(asked.clone());
-                    write(stream, &answer(&asked));
+                    let Some(request) = read(&stream) else { return };
+                    recorded.lock().expect("unpoisoned").push(request.clone());
+                    write(stream, &respond(&request));
                 });
             }
         });
-        Self { url, heard }
+        Self { url, requests }
     }
 
-    pub(crate) fn heard(&self) -> Vec<Asked> {
-        self.heard.lock().expect("unpoisoned").clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().expect("unpoisoned").clone()
     }
 
     /// The requests so far, as lines.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.heard().iter().map(Asked::line).collect()
+        self.requests().iter().map(ReceivedRequest::line).collect()
     }
 }
 
-fn read(stream: &TcpStream) -> Option<Asked> {
+fn read(stream: &TcpStream) -> Option<ReceivedRequest> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
-    let mut words = line.split(' ');
-    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut parts = line.split(' ');
+    let (method, path) = (parts.next()?.to_owned(), parts.next()?.to_owned());
     let mut headers = Vec::new();
     loop {
         let mut line = String::new();
@@ -132,7 +134,7 @@ fn read(stream: &TcpStream) -> Option<Asked> {
     let length = length.map_or(0, |(_, value)| value.parse().expect("a length"));
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some(Asked {
+    Some(ReceivedRequest {
         method,
         path,
         headers,
@@ -141,21 +143,21 @@ fn read(stream: &TcpStream) -> Option<Asked> {
 }
 
 /// The other side may have gone; that is its own affair.
-fn write(mut stream: TcpStream, says: &Says) {
-    let status = says.status;
+fn write(mut stream: TcpStream, response: &ScriptedResponse) {
+    let status = response.status;
     let _ = write!(stream, "HTTP/1.1 {status} x\r\nconnection: close\r\n");
-    for (name, value) in &says.headers {
+    for (name, value) in &response.headers {
         let _ = write!(stream, "{name}: {value}\r\n");
     }
     let _ = stream.write_all(b"transfer-encoding: chunked\r\n\r\n");
-    if !says.body.is_empty() {
-        let _ = write!(stream, "{:x}\r\n{}\r\n", says.body.len(), says.body);
+    if !response.body.is_empty() {
+        let _ = write!(stream, "{:x}\r\n{}\r\n", response.body.len(), response.body);
     }
     let _ = stream.flush();
-    if says.is_open {
+    if response.is_open {
         thread::sleep(Duration::from_mins(1));
     }
-    if !says.is_cut {
+    if !response.is_cut {
         let _ = stream.write_all(b"0\r\n\r\n");
     }
 }
