@@ -81,7 +81,7 @@ impl ClientError {
     pub(crate) fn unexpected(operation: &str, reason: impl fmt::Display) -> Self {
         Self::Unexpected {
             operation: operation.to_owned(),
-            reason: reason.to_string(),
+            what: reason.to_string(),
         }
     }
 

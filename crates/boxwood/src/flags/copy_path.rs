@@ -7,8 +7,8 @@ use boxwood_api::SessionId;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CopyPath {
-    Here(PathBuf),
-    Inside { session: SessionId, path: String },
+    Local(PathBuf),
+    InSession { session: SessionId, path: String },
 }
 
 impl FromStr for CopyPath {
@@ -22,11 +22,11 @@ impl FromStr for CopyPath {
         // paths inside may have colons, and a session with one can be named by its other parts.
         let local = text.starts_with('/') || text.starts_with("./") || text.starts_with("../");
         match text.find(":/").filter(|_| !local) {
-            None => Ok(Self::Here(PathBuf::from(text))),
+            None => Ok(Self::Local(PathBuf::from(text))),
             Some(0) => Err(format!("`{text}` has no session before the colon")),
-            Some(at) => Ok(Self::Inside {
-                session: SessionId::new(&text[..at]).map_err(|error| error.to_string())?,
-                path: text[at + 1..].to_owned(),
+            Some(separator) => Ok(Self::InSession {
+                session: SessionId::new(&text[..separator]).map_err(|error| error.to_string())?,
+                path: text[separator + 1..].to_owned(),
             }),
         }
     }
@@ -37,13 +37,13 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn here(text: &str) {
-        assert_eq!(text.parse(), Ok(CopyPath::Here(text.into())));
+    fn check_local(text: &str) {
+        assert_eq!(text.parse(), Ok(CopyPath::Local(text.into())));
     }
 
     #[track_caller]
-    fn inside(text: &str, session: &str, path: &str) {
-        let expected = CopyPath::Inside {
+    fn check_in_session(text: &str, session: &str, path: &str) {
+        let expected = CopyPath::InSession {
             session: SessionId::new(session).unwrap(),
             path: path.to_owned(),
         };
@@ -52,15 +52,15 @@ mod tests {
 
     #[test]
     fn a_session_is_named_before_the_first_colon_slash() {
-        inside("build:/out/a.txt", "build", "/out/a.txt");
-        inside("user:7:/x", "user:7", "/x");
-        inside("build:/a:/b", "build", "/a:/b");
+        check_in_session("build:/out/a.txt", "build", "/out/a.txt");
+        check_in_session("user:7:/x", "user:7", "/x");
+        check_in_session("build:/a:/b", "build", "/a:/b");
     }
 
     #[test]
     fn other_texts_are_local_paths() {
         for text in ["a.txt", "./build:/x", "../a:/b", "/tmp/a:/b", "a:b"] {
-            here(text);
+            check_local(text);
         }
     }
 

@@ -159,13 +159,13 @@ fn a_box_reaches_no_other_box_of_any_daemon() {
             for (from, sandbox) in boxes.iter().enumerate().filter(|(from, _)| *from != index) {
                 assert!(
                     !sandbox.connects(address, SHORT),
-                    "box {at} from box {from}"
+                    "box {index} from box {from}"
                 );
             }
             // The host cannot either.
             assert!(
                 TcpStream::connect_timeout(&address, SHORT).is_err(),
-                "box {at} from the host"
+                "box {index} from the host"
             );
         }
     });

@@ -192,9 +192,9 @@ async fn set_all(
         for level in changes.extract_if(.., is_level) {
             set(process, &level, server).await;
         }
-        let subscribing = stream::iter(changes)
-            .for_each_concurrent(MAX_CONCURRENT_REQUESTS, async |change| {
-                set(process, &change, server).await
+        let subscribing =
+            stream::iter(changes).for_each_concurrent(MAX_CONCURRENT_REQUESTS, async |change| {
+                set(process, &change, server).await;
             });
         subscribing.await;
         sent = current;

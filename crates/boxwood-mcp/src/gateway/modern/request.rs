@@ -133,10 +133,10 @@ fn parse_request(headers: &HeaderMap, message: Message) -> Result<ModernRequest,
         message,
         id,
         method,
+        params,
         client_info,
         capabilities,
         level,
-        params,
     })
 }
 

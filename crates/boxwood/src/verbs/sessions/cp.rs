@@ -35,17 +35,17 @@ pub(crate) struct Args {
 pub(crate) async fn main(args: &Args, client: &Client, output: Output) -> Outcome<()> {
     let progress = Arc::new(Progress::new());
     match (&args.source, &args.target) {
-        (CopyPath::Here(source), CopyPath::Inside { session, path }) => {
+        (CopyPath::Local(source), CopyPath::InSession { session, path }) => {
             into_box(client, source, session, path, &progress).await?;
         }
-        (CopyPath::Inside { session, path }, CopyPath::Here(target)) => {
+        (CopyPath::InSession { session, path }, CopyPath::Local(target)) => {
             out_of_box(client, session, path, target, &progress).await?;
         }
-        (CopyPath::Here(_), CopyPath::Here(_)) => {
+        (CopyPath::Local(_), CopyPath::Local(_)) => {
             return Err(Failure::usage("neither side is in a session")
                 .hint("write one side as SESSION:/path"));
         }
-        (CopyPath::Inside { .. }, CopyPath::Inside { .. }) => {
+        (CopyPath::InSession { .. }, CopyPath::InSession { .. }) => {
             return Err(Failure::usage("both sides are in a session")
                 .hint("copy to this machine first, then into the other session"));
         }

@@ -121,7 +121,7 @@ fn events_are_printed_as_they_happen() {
         .expect("boxwood runs");
     let mut lines = BufReader::new(watcher.stdout.take().expect("piped")).lines();
     // The watcher is connected once it has told of a session of its own; until then try again.
-    let (sender, heard) = std::sync::mpsc::channel();
+    let (sender, events) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         while let Some(Ok(line)) = lines.next() {
             if sender.send(line).is_err() {
@@ -133,7 +133,7 @@ fn events_are_printed_as_they_happen() {
     let first = loop {
         daemon.run(&["create", "s"]).ok();
         daemon.run(&["create", "unwatched"]).ok();
-        if let Ok(line) = heard.recv_timeout(Duration::from_millis(300)) {
+        if let Ok(line) = events.recv_timeout(Duration::from_millis(300)) {
             break line;
         }
         assert!(Instant::now() < deadline, "no event came");
@@ -152,7 +152,7 @@ fn events_are_printed_as_they_happen() {
         if is_last {
             break;
         }
-        line = heard
+        line = events
             .recv_timeout(Duration::from_secs(10))
             .expect("the next event");
     }

@@ -233,7 +233,7 @@ struct Line {
     path: String,
     headers: Vec<(String, String)>,
     socket: Socket,
-    asked: u64,
+    last_number: u64,
 }
 
 impl Line {
@@ -246,7 +246,7 @@ impl Line {
             host,
             path: path.to_owned(),
             headers: headers.to_vec(),
-            asked: 1 << 40,
+            last_number: 1 << 40,
         }
     }
 
@@ -283,8 +283,8 @@ impl Line {
     }
 
     async fn try_ask(&mut self, action: &str, data: Value, within: Duration) -> Option<Value> {
-        self.asked += 1;
-        let number = self.asked;
+        self.last_number += 1;
+        let number = self.last_number;
         let context = json!({"instance_uuid": "platform-1", "workspace_uuid": "ws-1", "placement_generation": 1});
         let request = json!({"seq_id": number, "action": action, "data": data, "context": context});
         self.say(Message::text(request.to_string())).await;

@@ -51,7 +51,7 @@ struct Player {
     rpc: Socket,
     relay: Option<Socket>,
     /// Requests that were sent and whose answers were not compared yet.
-    asked: HashMap<u64, Value>,
+    requests: HashMap<u64, Value>,
     /// Answers that came before it was their turn.
     early: HashMap<u64, Value>,
     differences: Differences,
@@ -65,7 +65,7 @@ impl Player {
             rpc: rpc.expect("the daemon speaks RPC"),
             host,
             relay: None,
-            asked: HashMap::new(),
+            requests: HashMap::new(),
             early: HashMap::new(),
             differences: Differences::of(recording),
         }
@@ -76,12 +76,12 @@ impl Player {
             Step::Ask { request } => {
                 let seq_id = request["seq_id"].as_u64().expect("a number");
                 self.send(&request).await;
-                self.asked.insert(seq_id, request);
+                self.requests.insert(seq_id, request);
             }
             Step::Hear { case, answer } => {
                 let seq_id = answer["seq_id"].as_u64().expect("a number");
                 // The request may have been too long to be recorded.
-                let Some(request) = self.asked.remove(&seq_id) else {
+                let Some(request) = self.requests.remove(&seq_id) else {
                     return;
                 };
                 let got = self.settled_answer(seq_id, &request, &answer).await;
@@ -89,7 +89,7 @@ impl Player {
                     .note(&case, action_of(&request), &answer, &got);
             }
             Step::HearAnything { seq_id } => {
-                if let Some(request) = self.asked.remove(&seq_id) {
+                if let Some(request) = self.requests.remove(&seq_id) {
                     let got = self.answer_to(seq_id, action_of(&request)).await;
                     assert_eq!(got["code"], 0, "{request}");
                 }

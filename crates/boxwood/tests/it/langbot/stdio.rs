@@ -16,7 +16,7 @@ struct Parent {
     child: std::process::Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    asked: u64,
+    last_number: u64,
 }
 
 impl Parent {
@@ -33,7 +33,7 @@ impl Parent {
             input: child.stdin.take().expect("piped"),
             output: BufReader::new(child.stdout.take().expect("piped")),
             child,
-            asked: 1 << 40,
+            last_number: 1 << 40,
         }
     }
 
@@ -43,10 +43,10 @@ impl Parent {
 
     /// Lines that are in the way are answers to earlier questions.
     fn ask(&mut self, action: &str, data: &Value) -> Value {
-        self.asked += 1;
-        let number = self.asked;
+        self.last_number += 1;
+        let number = self.last_number;
         self.say(&json!({"seq_id": number, "action": action, "data": data}).to_string());
-        let mut pieces: Option<String> = None;
+        let mut chunks: Option<String> = None;
         loop {
             let mut line = String::new();
             assert_ne!(
@@ -58,16 +58,16 @@ impl Parent {
             let mut answer: Value = serde_json::from_str(&line).expect("each line is JSON");
             match answer["type"].as_str() {
                 Some("chunk_start") => {
-                    pieces = Some(String::new());
+                    chunks = Some(String::new());
                     continue;
                 }
                 Some("chunk_data") => {
                     let text = answer["data"].as_str().expect("text");
-                    pieces.as_mut().expect("begun").push_str(text);
+                    chunks.as_mut().expect("begun").push_str(text);
                     continue;
                 }
                 Some("chunk_end") => {
-                    let whole = pieces.take().expect("begun");
+                    let whole = chunks.take().expect("begun");
                     answer = serde_json::from_str(&whole).expect("the whole is JSON");
                 }
                 _ => {}

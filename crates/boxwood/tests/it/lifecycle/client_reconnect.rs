@@ -41,24 +41,24 @@ fn attach_goes_on_across_a_killed_daemon() {
     let mut attached = spawn(&daemon, &["attach", "s", "echo"]);
     let mut stdin = attached.stdin.take().expect("piped");
     let mut lines = BufReader::new(attached.stdout.take().expect("piped")).lines();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for round in 0..3 {
         for number in 0..200 {
             writeln!(stdin, "{round}.{number}").expect("written");
         }
         // In the middle of what is under way.
-        heard.push(lines.next().expect("a line").expect("text"));
+        received.push(lines.next().expect("a line").expect("text"));
         daemon = restarted(&mut daemon);
     }
     writeln!(stdin, "end").expect("written");
-    while heard.last().map(String::as_str) != Some("end") {
-        heard.push(lines.next().expect("a line").expect("text"));
+    while received.last().map(String::as_str) != Some("end") {
+        received.push(lines.next().expect("a line").expect("text"));
     }
     let mut expected: Vec<_> = (0..3)
         .flat_map(|round| (0..200).map(move |number| format!("{round}.{number}")))
         .collect();
     expected.push("end".to_owned());
-    assert_eq!(heard, expected, "every line once, in order");
+    assert_eq!(received, expected, "every line once, in order");
     attached.kill().expect("killed");
     attached.wait().expect("ended");
     daemon.run(&["rm", "s"]).ok();

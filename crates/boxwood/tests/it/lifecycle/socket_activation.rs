@@ -43,24 +43,24 @@ struct Manager {
 impl Manager {
     fn at(path: &Path) -> Self {
         let socket = UnixDatagram::bind(path).expect("bind");
-        let patience = Some(Duration::from_secs(20));
-        socket.set_read_timeout(patience).expect("a timeout");
+        let timeout = Some(Duration::from_secs(20));
+        socket.set_read_timeout(timeout).expect("a timeout");
         Self { socket }
     }
 
-    /// The next message with `word` in it.
-    fn hears(&self, word: &str) -> String {
-        let mut heard = Vec::new();
+    /// The next message that contains `expected`.
+    fn wait_for_message(&self, expected: &str) -> String {
+        let mut received = Vec::new();
         loop {
             let mut buffer = [0; 4096];
             let Ok(count) = self.socket.recv(&mut buffer) else {
-                panic!("no {word} in {heard:?}");
+                panic!("no {expected} in {received:?}");
             };
             let message = String::from_utf8_lossy(&buffer[..count]).into_owned();
-            if message.contains(word) {
+            if message.contains(expected) {
                 return message;
             }
-            heard.push(message);
+            received.push(message);
         }
     }
 }
@@ -108,23 +108,23 @@ fn a_manager_hears_of_start_takeover_and_stop() {
     let mut command = activated(&serve_command(directory.path()), listener);
     command.envs(settings);
     let mut daemon = Daemon::started_by(command, directory);
-    let ready = manager.hears("READY=1");
+    let ready = manager.wait_for_message("READY=1");
     assert!(ready.contains(&address.to_string()), "{ready}");
 
     // The one that the manager knows tells it of the other, whose socket is the manager's still.
     assert_eq!(daemon.taken_over(&settings), Some(0));
     let main_pid = format!("MAINPID={}", daemon.pid());
-    let response = manager.hears("MAINPID=");
+    let response = manager.wait_for_message("MAINPID=");
     assert!(
         response.contains(&main_pid) && response.contains("handing over"),
         "{response}"
     );
-    let ready = manager.hears("READY=1");
+    let ready = manager.wait_for_message("READY=1");
     assert!(ready.contains(&main_pid), "{ready}");
     assert_eq!(daemon.url(), format!("http://{address}"));
 
     assert_eq!(daemon.terminate(), Some(0));
-    manager.hears("STOPPING=1");
+    manager.wait_for_message("STOPPING=1");
 }
 
 /// An engine that found these variables would tell the manager that *it* is ready.

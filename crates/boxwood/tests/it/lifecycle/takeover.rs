@@ -86,7 +86,7 @@ struct Attached {
     child: Child,
     over: Arc<AtomicBool>,
     writer: JoinHandle<usize>,
-    heard: Arc<Mutex<Vec<String>>>,
+    received: Arc<Mutex<Vec<String>>>,
 }
 
 impl Attached {
@@ -113,18 +113,18 @@ impl Attached {
             }
             count
         });
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let hears = Arc::clone(&heard);
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&received);
         std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
-                hears.lock().expect("a list").push(line);
+                recorded.lock().expect("a list").push(line);
             }
         });
         Self {
             child,
             over,
             writer,
-            heard,
+            received,
         }
     }
 
@@ -132,16 +132,16 @@ impl Attached {
     fn end(mut self) {
         self.over.store(true, Ordering::Relaxed);
         let sent = self.writer.join().expect("written");
-        let count = || self.heard.lock().expect("a list").len();
+        let count = || self.received.lock().expect("a list").len();
         wait_until("every line to come back", || count() >= sent);
         self.child.kill().expect("killed");
         self.child.wait().expect("ended");
-        let heard = self.heard.lock().expect("a list").clone();
+        let received = self.received.lock().expect("a list").clone();
         let expected: Vec<_> = (0..sent).map(|count| format!("got {count}")).collect();
-        let mut both = expected.iter().zip(&heard);
+        let mut both = expected.iter().zip(&received);
         let differs = both.find(|(one, other)| one != other);
-        assert_eq!(differs, None, "of {sent} sent and {} heard", heard.len());
-        assert_eq!(heard.len(), sent);
+        assert_eq!(differs, None, "of {sent} sent and {} heard", received.len());
+        assert_eq!(received.len(), sent);
     }
 }
 

@@ -45,8 +45,8 @@ pub(crate) fn request(
 ) -> Answer {
     let address = daemon.url().strip_prefix("http://").expect("an address");
     let mut stream = TcpStream::connect(address).expect("a connection");
-    let patience = Some(Duration::from_mins(2));
-    stream.set_read_timeout(patience).expect("a timeout");
+    let timeout = Some(Duration::from_mins(2));
+    stream.set_read_timeout(timeout).expect("a timeout");
     let body = body.map(Value::to_string).unwrap_or_default();
     let mut head = format!(
         "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {}\r\n\
