@@ -72,16 +72,9 @@ pub(super) fn rows(daemon: &Daemon, effort: Effort, names: &[&str]) -> Vec<Row> 
 }
 
 fn measure(daemon: &Daemon, effort: Effort, theirs: &[Side]) -> Result<Times<Side>> {
-    let mut connection = daemon.connect()?;
-    connection.call("POST", SESSION, "{}", 201)?;
-    connection.call(
-        "POST",
-        &format!("{SESSION}/managed-process"),
-        r#"{"command":"cat"}"#,
-        201,
-    )?;
     let mut turns = Turns::new();
-    turns.join(Side::Ours, ours(daemon));
+    // First, because it builds websocat if it is missing. This client answers no pings, so the daemon would close an
+    // idle relay meanwhile.
     for side in theirs {
         turns.join(
             *side,
@@ -91,6 +84,15 @@ fn measure(daemon: &Daemon, effort: Effort, theirs: &[Side]) -> Result<Times<Sid
             },
         );
     }
+    let mut connection = daemon.connect()?;
+    connection.call("POST", SESSION, "{}", 201)?;
+    connection.call(
+        "POST",
+        &format!("{SESSION}/managed-process"),
+        r#"{"command":"cat"}"#,
+        201,
+    )?;
+    turns.join(Side::Ours, ours(daemon));
     for _ in 0..effort.of(5000) {
         turns.take(|_| true, Duration::ZERO);
     }
