@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use boxwood_api::{ExecResult, ProcessId, ProcessSpec, SessionId, SessionInfo, SpecRequest};
 use boxwood_policy::{Admission, Origin};
-use boxwood_session::Replace;
+use boxwood_session::{Replace, SessionError};
 use futures_util::future::join_all;
 use serde_json::Value;
 
@@ -50,15 +50,23 @@ pub(crate) async fn delete(langbot: &LangBot, id: &SessionId) -> Result<(), Acti
     within(langbot.backend_timeout, deleting).await
 }
 
-/// Deletes sessions concurrently. A failure is logged and does not affect the others.
+/// Deletes sessions concurrently. A failure is logged and does not affect the others. A removal that takes longer than
+/// the time limit continues in the background.
 pub(crate) async fn delete_all(
     langbot: &LangBot,
     ids: impl IntoIterator<Item = SessionId>,
     reason: &str,
 ) {
     let deleting = ids.into_iter().map(async |id| {
-        if let Err(error) = langbot.sessions.delete(&id, reason).await {
-            tracing::debug!(session = %id, %error, "failed to delete session");
+        let deleting = async {
+            match langbot.sessions.delete(&id, reason).await {
+                // It has ended in the meantime.
+                Ok(()) | Err(SessionError::NotFound { .. }) => Ok(()),
+                Err(error) => Err(error),
+            }
+        };
+        if let Err(error) = within(langbot.backend_timeout, deleting).await {
+            tracing::warn!(session = %id, %error, "failed to delete a session");
         }
     });
     join_all(deleting).await;

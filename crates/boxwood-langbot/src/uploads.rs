@@ -68,7 +68,9 @@ impl Uploads {
         if index == 0 {
             files.remove(key);
             if files.len() >= MAX_FILES {
-                return Err(capacity_exceeded("too many files are being uploaded"));
+                let message =
+                    format!("{MAX_FILES} files are being uploaded already; try again later");
+                return Err(capacity_exceeded(message));
             }
             let empty = Partial {
                 bytes: Vec::new(),
@@ -87,14 +89,28 @@ impl Uploads {
         if index < file.next_chunk {
             return Ok(());
         }
-        if index > file.next_chunk || chunks != file.chunks {
+        if chunks != file.chunks {
+            let expected = file.chunks;
+            return Err(value_error(format!(
+                "chunk_amount of `{key}` was {expected} before, not {chunks}"
+            )));
+        }
+        if index > file.next_chunk {
             let message = format!("chunk {} of `{key}` is missing", file.next_chunk);
             return Err(value_error(message));
         }
         let limit = self.max_file_bytes;
-        if file.bytes.len() + chunk.len() > limit || all_bytes + chunk.len() > 2 * limit {
+        if file.bytes.len() + chunk.len() > limit {
             files.remove(key);
             let message = format!("the file is larger than {limit} bytes");
+            return Err(capacity_exceeded(message));
+        }
+        let total_limit = limit.saturating_mul(2);
+        if all_bytes + chunk.len() > total_limit {
+            files.remove(key);
+            let message = format!(
+                "the uploads of all clients are larger than {total_limit} bytes; try again later"
+            );
             return Err(capacity_exceeded(message));
         }
         file.bytes.extend_from_slice(&chunk);
@@ -102,16 +118,18 @@ impl Uploads {
         Ok(())
     }
 
-    /// Removes and returns a complete file.
+    /// Removes and returns a file. An incomplete file is removed too and has to be uploaded again.
     pub(crate) fn take(&self, data: &Map<String, Value>) -> Result<Vec<u8>, ActionError> {
         let key = key(data)?;
         let mut files = lock(&self.files);
         match files.remove(key) {
             Some(file) if file.next_chunk == file.chunks => Ok(file.bytes),
             Some(_) => Err(ActionError::validation(format!(
-                "the file `{key}` is not complete"
+                "the file `{key}` is not complete; upload it again from chunk_index 0"
             ))),
-            None => Err(ActionError::validation(format!("no file `{key}` was sent"))),
+            None => Err(ActionError::validation(format!(
+                "no upload `{key}`; it may have expired"
+            ))),
         }
     }
 }
@@ -197,13 +215,20 @@ mod tests {
         uploads
             .add_chunk(&chunk("a", 0, 2, &[0; 100]))
             .expect("fits");
-        assert!(uploads.add_chunk(&chunk("a", 1, 2, &[0; 1])).is_err());
+        let refused = uploads.add_chunk(&chunk("a", 1, 2, &[0; 1]));
+        let error = refused.expect_err("one file is too large");
+        assert!(error.message().starts_with("the file is larger"), "{error}");
         for key in ["b", "c"] {
             uploads
                 .add_chunk(&chunk(key, 0, 1, &[0; 100]))
                 .expect("fits");
         }
-        assert!(uploads.add_chunk(&chunk("d", 0, 1, &[0; 100])).is_err());
+        let refused = uploads.add_chunk(&chunk("d", 0, 1, &[0; 100]));
+        let error = refused.expect_err("all files together are too large");
+        assert!(
+            error.message().starts_with("the uploads of all clients"),
+            "{error}"
+        );
         for number in 0..MAX_FILES + 8 {
             let _ = uploads.add_chunk(&chunk(&format!("n{number}"), 0, 2, b""));
         }

@@ -131,7 +131,8 @@ impl MountProof {
         self.content_digest.as_deref()?.strip_prefix("sha256:")
     }
 
-    /// Returns true if the mount path ends in the content digest.
+    /// Returns true if the mount is read-only, has a manifest, and its path is `/opt/langbot-artifacts/` and the
+    /// content digest.
     pub(crate) fn addresses(&self, mount: &MountSpec) -> bool {
         let hex = self.hex();
         let digest = mount

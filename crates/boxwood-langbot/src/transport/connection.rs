@@ -137,7 +137,9 @@ async fn run(
     let work = AssertUnwindSafe(client.run(langbot, request));
     let outcome = work.catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!(action, "action panicked");
-        Err(internal("internal error of the daemon"))
+        Err(internal(
+            "internal error of the daemon; its log has the cause",
+        ))
     });
     if let Err(error) = &outcome {
         tracing::debug!(action, %error, "action failed");
