@@ -42,14 +42,14 @@ impl Home {
     ) -> Result<AgentQuery, ErrorData> {
         if let Some(value) = context.meta.get(SESSION_META) {
             let name = value.as_str().ok_or_else(|| {
-                ErrorData::invalid_params(format!("`_meta.{SESSION_META}` is not a text"), None)
+                ErrorData::invalid_params(format!("`_meta.{SESSION_META}` must be a string"), None)
             })?;
             return named(name);
         }
         let parts = context.extensions.get::<Parts>();
         if let Some(value) = parts.and_then(|parts| parts.headers.get(SESSION_HEADER)) {
             let name = std::str::from_utf8(value.as_bytes()).map_err(|_| {
-                ErrorData::invalid_params("the header Boxwood-Session is not UTF-8", None)
+                ErrorData::invalid_params("header `Boxwood-Session` must be UTF-8", None)
             })?;
             return named(name);
         }

@@ -16,7 +16,7 @@ use super::tool_result::{refusal, refusal_facts};
 use super::{mime, uri};
 
 const PAGE_SIZE: usize = 200;
-/// The `glob` tool finds the others.
+/// Further files are not listed; the `glob` tool finds them.
 const MAX_FILES: u64 = 10_000;
 /// A resource is inserted into the model's context as a whole.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
@@ -43,7 +43,7 @@ pub(crate) async fn list(
     let paths = match boxes(agent)?.glob(&id, request).await {
         Ok(found) => found.matches,
         Err(error) if error.code == ErrorCode::SessionNotFound => {
-            // Report if no box can be created at all.
+            // An empty list would hide that no box can be created.
             match agent.tools().await.unavailable {
                 Some(reason) => return Err(refused(&reason.into())),
                 None => Vec::new(),

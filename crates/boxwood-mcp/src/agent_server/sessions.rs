@@ -30,7 +30,7 @@ pub(crate) struct Sessions {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
-    #[error("too many MCP sessions have running calls")]
+    #[error("too many MCP sessions have running calls; try again later")]
     Full,
     #[error(transparent)]
     Inner(#[from] LocalSessionManagerError),

@@ -18,7 +18,7 @@ pub enum StdioError {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// Serves the client that started this process, until stdin is closed or `leave` resolves. Running calls then have
+/// Serves the client that started this process, until stdin is closed or `shutdown` resolves. Running calls then have
 /// a few seconds to finish before they are killed.
 pub async fn serve_stdio(
     agent: Agent,

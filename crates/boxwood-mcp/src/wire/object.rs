@@ -13,7 +13,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadObject {
-    #[error("not JSON: {0}")]
+    #[error("invalid JSON: {0}")]
     NotJson(String),
     #[error("not a JSON object")]
     NotAnObject,
@@ -149,7 +149,7 @@ impl<'de> Deserialize<'de> for Parsed {
                 let mut seen = std::collections::HashSet::new();
                 while let Some(key) = map.next_key::<Box<str>>()? {
                     if parsed.object.fields.len() == MAX_FIELDS {
-                        let message = format_args!("an object of more than {MAX_FIELDS} fields");
+                        let message = format_args!("an object has more than {MAX_FIELDS} fields");
                         return Err(A::Error::custom(message));
                     }
                     if !seen.insert(key.clone()) {

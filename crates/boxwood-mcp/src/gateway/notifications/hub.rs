@@ -26,7 +26,7 @@ use crate::wire::{
 
 /// Timeout for log level and subscription requests.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// A slower sink loses notifications.
+/// Capacity of the queue of one listener. Notifications are dropped while it is full.
 const QUEUE: usize = 64;
 
 /// One hub per server. Hubs are kept, because they store what was sent to the server.

@@ -315,7 +315,8 @@ fn hint(exit: &ExecExit, log: &str) -> String {
     if is_missing_package(log) {
         return "check the name and version of the package; `with` adds constraints".to_owned();
     }
-    "see the install log; the registry must be reachable from a box".to_owned()
+    "see the install log (`boxwood mcp logs --install`); the registry must be reachable from a box"
+        .to_owned()
 }
 
 #[cfg(test)]

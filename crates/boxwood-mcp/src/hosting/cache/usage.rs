@@ -71,7 +71,7 @@ impl HostContext {
         let Some(held) = self.cache.try_hold(&name) else {
             return false;
         };
-        let context = Arc::clone(self);
+        let (context, install) = (Arc::clone(self), name.clone());
         let removed = blocking(move || {
             let _held = held;
             if context.is_used(&name) {
@@ -80,7 +80,7 @@ impl HostContext {
             context.cache.remove(&name).map(|()| true)
         });
         removed.await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "failed to remove an unused install");
+            tracing::warn!(install, %error, "failed to remove an unused install");
             false
         })
     }

@@ -184,9 +184,9 @@ mod tests {
     use super::*;
 
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let directory = tempfile::tempdir().expect("there is room");
+        let directory = tempfile::tempdir().expect("a directory");
         for (name, text) in files {
-            fs::write(directory.path().join(name), text).expect("it is ours");
+            fs::write(directory.path().join(name), text).expect("writable");
         }
         directory
     }
@@ -290,7 +290,7 @@ mod tests {
         let lacks = |directory: &Path| lacks_node_modules(directory).expect("it can be read");
         assert!(!lacks(none.path()));
         assert!(lacks(some.path()));
-        fs::create_dir(some.path().join("node_modules")).expect("it is ours");
+        fs::create_dir(some.path().join("node_modules")).expect("writable");
         assert!(!lacks(some.path()));
         assert!(!lacks(tree(&[]).path()));
     }

@@ -55,10 +55,10 @@ mod tests {
 
     #[test]
     fn only_regular_files_within_the_limit_are_read() {
-        let directory = tempfile::tempdir().expect("there is room");
+        let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("file");
-        fs::write(&file, "text").expect("it is ours");
-        symlink(&file, directory.path().join("link")).expect("it is new");
+        fs::write(&file, "text").expect("writable");
+        symlink(&file, directory.path().join("link")).expect("a new link");
         rustix::fs::mknodat(
             rustix::fs::CWD,
             directory.path().join("pipe"),

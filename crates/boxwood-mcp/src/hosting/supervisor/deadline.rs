@@ -64,6 +64,6 @@ impl StartClock {
             phase,
             format!("Connection timeout after {seconds} seconds, in phase `{phase}`"),
         )
-        .with_hint("raise `box.startup_timeout_sec`, or check its log".to_owned())
+        .with_hint("raise `box.startup_timeout_sec`, or check the server's log".to_owned())
     }
 }

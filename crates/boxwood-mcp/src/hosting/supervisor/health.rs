@@ -63,7 +63,8 @@ fn not_answering(lost: u32, silence: Duration) -> Fault {
     let seconds = silence.as_secs();
     let message =
         format!("the server did not answer {lost} pings in a row and sent nothing for {seconds} s");
-    Fault::new(McpPhase::Runtime, message).with_hint("see its stderr".to_owned())
+    Fault::new(McpPhase::Runtime, message)
+        .with_hint("`boxwood mcp logs` shows its stderr".to_owned())
 }
 
 /// Resolves when the server was not called for its configured idle time.

@@ -323,7 +323,7 @@ pub(crate) fn boxes_unavailable(availability: BoxAvailability) -> Option<Fault> 
         BoxAvailability::Ready => None,
         BoxAvailability::Disabled => {
             let fault = Fault::new(McpPhase::BoxUnavailable, "box_disabled_in_config");
-            let hint = "enable boxes in the daemon's configuration".to_owned();
+            let hint = "set `box.enabled = true` in the daemon's configuration".to_owned();
             Some(fault.with_hint(hint).not_retryable())
         }
         BoxAvailability::Unavailable { message, hint } => {

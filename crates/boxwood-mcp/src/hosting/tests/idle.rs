@@ -29,11 +29,11 @@ async fn an_idle_server_is_stopped_and_started_by_the_next_call() {
     assert_eq!(fixture.runtime_of(&time).status, McpStatus::Connected);
     fixture.until_status(&time, McpStatus::Stopped).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(fixture.runtime.names(), [""; 0], "it costs nothing");
+    assert_eq!(fixture.runtime.names(), [""; 0], "its box is removed");
     assert_eq!(
         fixture.runtime_of(&time).tools.len(),
         3,
-        "what it offers is known"
+        "its tools are still listed"
     );
     let result = fixture.hosting.call(&time, "greet", nothing()).await;
     assert!(result.expect("a result").get().contains("hello"));
@@ -87,7 +87,11 @@ async fn a_restart_replaces_the_process_and_a_start_does_not() {
     fixture.hosting.start(&time).await.expect("nothing to do");
     assert!(first.is_running());
     let info = fixture.hosting.restart(&time).await.expect("restarted");
-    assert_ne!(info.runtime.status, McpStatus::Connected, "it is under way");
+    assert_ne!(
+        info.runtime.status,
+        McpStatus::Connected,
+        "it has only begun"
+    );
     let progress: Vec<_> = fixture
         .hosting
         .progress(&time)
@@ -97,7 +101,7 @@ async fn a_restart_replaces_the_process_and_a_start_does_not() {
     assert_eq!(
         progress.len(),
         6,
-        "the new start alone, and its end: {progress:?}"
+        "only the phases of the restart: {progress:?}"
     );
     let second = fixture
         .runtime

@@ -165,7 +165,7 @@ async fn a_cancelled_call_is_cancelled_at_the_server_by_its_own_id() {
         .next()
         .and_then(|id| id.parse().ok())
         .expect("an id");
-    assert!(id > 1_000_000, "our own, not the client's");
+    assert!(id > 1_000_000, "assigned by the gateway");
     let got = client.call(5, "echo", json!({})).await;
     assert_eq!(
         got.json()["result"]["unknown"],
@@ -298,7 +298,7 @@ async fn a_request_counts_for_as_long_as_its_bytes_are_held() {
             }
         };
         if is_held {
-            assert!(weak.upgrade().is_some(), "the call goes on, and has it");
+            assert!(weak.upgrade().is_some(), "the running call holds the bytes");
             client.delete().await;
         }
         let dropped = tokio::time::timeout(Duration::from_secs(20), is_dropped()).await;

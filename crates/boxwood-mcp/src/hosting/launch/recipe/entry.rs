@@ -61,8 +61,8 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Entry, LaunchError> {
-        let directory = tempfile::tempdir().expect("there is room");
-        fs::write(directory.path().join(NAME), text).expect("it is ours");
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::write(directory.path().join(NAME), text).expect("writable");
         Entry::read(directory.path())
     }
 
@@ -90,9 +90,9 @@ mod tests {
             let error = read(text).expect_err("it is wrong");
             assert!(matches!(error, LaunchError::Entry { .. }));
         }
-        let empty = tempfile::tempdir().expect("there is room");
+        let empty = tempfile::tempdir().expect("a directory");
         Entry::read(empty.path()).expect_err("there is none");
-        std::os::unix::fs::symlink("/etc/passwd", empty.path().join(NAME)).expect("it is new");
+        std::os::unix::fs::symlink("/etc/passwd", empty.path().join(NAME)).expect("a new link");
         Entry::read(empty.path()).expect_err("a link is not followed");
     }
 }

@@ -53,7 +53,8 @@ impl LaunchContext<'_> {
         self.path_map.directory_of(path).is_some()
     }
 
-    /// The working directory on the host. Empty if it is not in a host directory.
+    /// The working directory on the host, if it is mounted, or else the directory that is mounted as the workspace. Empty if
+    /// there is neither.
     pub(crate) fn cwd_on_host(&self) -> &Path {
         let cwd = self.spec.cwd.as_deref().map(Path::new);
         cwd.filter(|cwd| self.is_mounted(cwd))

@@ -58,7 +58,7 @@ fn equal_files_in_different_directories_have_different_keys() {
             "{file}: not of another directory"
         );
         let before = key_in(&first);
-        fs::write(first.join(file), "two").expect("it is ours");
+        fs::write(first.join(file), "two").expect("writable");
         assert_ne!(key_in(&first), before, "{file}: made again, it is another");
     }
 }
@@ -78,7 +78,7 @@ fn projects_with_equal_manifests_have_different_keys() {
         assert_ne!(key_in(&first), key_in(&second), "{command}");
         // Changing the sources requires no new install.
         let before = key_in(&first);
-        fs::write(first.join(script), "changed").expect("it is ours");
+        fs::write(first.join(script), "changed").expect("writable");
         assert_eq!(key_in(&first), before, "{command}");
     }
 }
@@ -95,10 +95,10 @@ fn the_contents_of_a_built_directory_are_part_of_the_key() {
         .and_then(|data| data.modified())
         .expect("it has one");
     let before = key();
-    fs::write(&source, "two").expect("it is ours");
+    fs::write(&source, "two").expect("writable");
     let file = fs::File::options().write(true).open(&source);
     file.and_then(|file| file.set_modified(time))
-        .expect("it is ours");
+        .expect("writable");
     assert_ne!(key(), before, "the same size and time, and not the same");
 }
 
@@ -169,9 +169,9 @@ fn an_installer_sees_siblings_that_the_project_refers_to() {
     ] {
         let (_keep, root) = tree(&[("server.py", ""), ("private/a.db", "")]);
         let project = root.join("project");
-        fs::create_dir(&project).expect("it is ours");
-        fs::write(project.join(file), text).expect("it is ours");
-        fs::write(project.join("server.py"), "").expect("it is ours");
+        fs::create_dir(&project).expect("writable");
+        fs::write(project.join(file), text).expect("writable");
+        fs::write(project.join("server.py"), "").expect("writable");
         let args = json!([project.join("server.py"), root.join("private")]);
         let parsed = json!({"command": "python", "args": args});
         assert_eq!(parts(parsed), [""], "{file}");
@@ -181,7 +181,7 @@ fn an_installer_sees_siblings_that_the_project_refers_to() {
 #[test]
 fn an_installer_sees_no_link_targets() {
     let (_keep, root) = tree(&[("real/requirements.txt", "mcp\n"), ("private/a.db", "")]);
-    std::os::unix::fs::symlink(root.join("real"), root.join("link")).expect("it is new");
+    std::os::unix::fs::symlink(root.join("real"), root.join("link")).expect("a new link");
     let args = json!(["--from", root.join("link"), "a", root.join("private")]);
     assert_eq!(parts(json!({"command": "uvx", "args": args})), [""]);
 }
@@ -239,7 +239,7 @@ fn lock_options_require_a_lock() {
         assert!(matches!(error, LaunchError::NoLock { .. }), "{error}");
         assert!(error.hint().is_some_and(|hint| hint.contains("uv lock")));
     }
-    fs::write(root.join("uv.lock"), "").expect("it is ours");
+    fs::write(root.join("uv.lock"), "").expect("writable");
     let plan = planned(parsed("--locked"));
     let steps = script(&plan);
     assert!(steps.contains("sync_project '/workspace'\n"), "{steps}");

@@ -24,11 +24,11 @@ pub(super) fn planned(value: serde_json::Value) -> LaunchPlan {
 
 /// Creates a directory with files.
 pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir_in("/tmp").expect("there is room");
+    let directory = tempfile::tempdir_in("/tmp").expect("a directory");
     for (name, text) in files {
         let path = directory.path().join(name);
-        fs::create_dir_all(path.parent().expect("it has one")).expect("it is ours");
-        fs::write(path, text).expect("it is ours");
+        fs::create_dir_all(path.parent().expect("a parent")).expect("writable");
+        fs::write(path, text).expect("writable");
     }
     let root = workspace::paths::real(directory.path());
     (directory, root)
@@ -105,8 +105,8 @@ fn paths_in_the_directory_are_mapped() {
 fn a_linked_interpreter_becomes_python_and_the_project_is_mounted() {
     let (_keep, root) = tree(&[("src/server.py", ""), ("requirements.txt", "mcp<2\n")]);
     let programs = root.join(".venv/bin");
-    fs::create_dir_all(&programs).expect("it is ours");
-    symlink("/usr/bin/env", programs.join("python")).expect("it is new");
+    fs::create_dir_all(&programs).expect("writable");
+    symlink("/usr/bin/env", programs.join("python")).expect("a new link");
     let plan = planned(json!({
         "command": programs.join("python"), "args": ["-u", root.join("src/server.py")],
     }));
@@ -257,7 +257,7 @@ fn a_node_project_gets_its_modules() {
     let install = planned(writable).install.expect("there is one");
     assert!(install.has_node_modules);
 
-    fs::create_dir(root.join("node_modules")).expect("it is ours");
+    fs::create_dir(root.join("node_modules")).expect("writable");
     let plan = planned(parsed);
     assert!(!script(&plan).contains("install_node_project"));
 }
@@ -301,7 +301,7 @@ fn uv_run_uses_the_lock() {
 
     let run = json!(["--directory", root.join("p"), "run", "--extra", "more", "p"]);
     let run = json!({"command": "uv", "args": run});
-    fs::remove_file(root.join("p/uv.lock")).expect("it is ours");
+    fs::remove_file(root.join("p/uv.lock")).expect("writable");
     let unlocked = planned(run);
     let steps = script(&unlocked);
     assert!(

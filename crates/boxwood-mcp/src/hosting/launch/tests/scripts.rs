@@ -14,9 +14,9 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let directory = tempfile::tempdir().expect("there is room");
+        let directory = tempfile::tempdir().expect("a directory");
         let tools = directory.path().join("tools");
-        fs::create_dir(&tools).expect("it is ours");
+        fs::create_dir(&tools).expect("writable");
         for tool in [
             "rm", "mkdir", "cat", "mv", "cp", "ln", "chmod", "ls", "tr", "tail", "tee", "head",
             "readlink", "grep", "sed", "sh", "env", "find", "sleep",
@@ -26,9 +26,9 @@ impl Stage {
                 .map(|directory| Path::new(directory).join(tool))
                 .find(|path| path.exists())
                 .expect("every system has it");
-            std::os::unix::fs::symlink(real, tools.join(tool)).expect("it is new");
+            std::os::unix::fs::symlink(real, tools.join(tool)).expect("a new link");
         }
-        fs::create_dir(directory.path().join("cache")).expect("it is ours");
+        fs::create_dir(directory.path().join("cache")).expect("writable");
         Self { directory }
     }
 
@@ -38,8 +38,8 @@ impl Stage {
 
     fn tool(&self, name: &str, script: &str) {
         let path = self.directory.path().join("tools").join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("it is ours");
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("writable");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("writable");
     }
 
     /// A fake uv that records its arguments and creates the programs in `brings`.
@@ -280,9 +280,9 @@ fn an_interrupted_script_removes_its_files() {
 fn registry_passwords_are_not_kept_in_an_install() {
     let stage = Stage::new();
     let project = stage.directory.path().join("project");
-    fs::create_dir(&project).expect("it is ours");
-    fs::write(project.join("package.json"), "{}").expect("it is ours");
-    fs::write(project.join(".npmrc"), "//x/:_authToken=secret").expect("it is ours");
+    fs::create_dir(&project).expect("writable");
+    fs::write(project.join("package.json"), "{}").expect("writable");
+    fs::write(project.join(".npmrc"), "//x/:_authToken=secret").expect("writable");
     stage.tool("node", "echo install");
     stage.tool(
         "npm",
@@ -314,10 +314,10 @@ fn sources_are_copied_without_history_environments_and_modules() {
         "node_modules/x/index.js",
     ] {
         let path = from.join(file);
-        fs::create_dir_all(path.parent().expect("it has one")).expect("it is ours");
-        fs::write(path, file).expect("it is ours");
+        fs::create_dir_all(path.parent().expect("a parent")).expect("writable");
+        fs::write(path, file).expect("writable");
     }
-    std::os::unix::fs::symlink("/no/such/place", from.join("link")).expect("it is new");
+    std::os::unix::fs::symlink("/no/such/place", from.join("link")).expect("a new link");
     let mut recipe = Recipe::new("test", "test");
     let paths = [&from, &to].map(|path| path.to_str().expect("text"));
     recipe.call("copy_sources", paths);
@@ -335,7 +335,7 @@ fn sources_are_copied_without_history_environments_and_modules() {
 
 #[test]
 fn modules_compiled_by_an_editable_install_are_refused() {
-    let project = tempfile::tempdir().expect("there is room");
+    let project = tempfile::tempdir().expect("a directory");
     let project = project.path().to_str().expect("text");
     let with_steps = |steps: &[&str]| {
         let mut recipe = Recipe::new("test", "test");

@@ -126,18 +126,18 @@ mod tests {
 
     fn write(root: &Path, name: &str, text: &str) {
         let path = root.join(name);
-        fs::create_dir_all(path.parent().expect("it has one")).expect("it is ours");
+        fs::create_dir_all(path.parent().expect("a parent")).expect("writable");
         // Size and modification time stay equal.
         let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
-        fs::write(&path, text).expect("it is ours");
+        fs::write(&path, text).expect("writable");
         let file = fs::File::options().write(true).open(&path);
-        let file = file.expect("it is ours");
-        file.set_times(times).expect("it is ours");
+        let file = file.expect("writable");
+        file.set_times(times).expect("writable");
     }
 
     #[test]
     fn a_rewritten_file_changes_the_digest() {
-        let root = tempfile::tempdir().expect("there is room");
+        let root = tempfile::tempdir().expect("a directory");
         let file = root.path().join("dist/foo.whl");
         write(root.path(), "dist/foo.whl", "one");
         let first = digest(&file).expect("it can be read");
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_directory_digest_covers_all_entries() {
-        let root = tempfile::tempdir().expect("there is room");
+        let root = tempfile::tempdir().expect("a directory");
         let all = || digest(root.path()).expect("it can be read");
         write(root.path(), "src/a.py", "one");
         let first = all();
@@ -163,15 +163,15 @@ mod tests {
         write(root.path(), "src/b.py", "");
         let third = all();
         assert_ne!(third, second);
-        symlink("a.py", root.path().join("src/c.py")).expect("it is new");
+        symlink("a.py", root.path().join("src/c.py")).expect("a new link");
         assert_ne!(all(), third);
     }
 
     #[test]
     fn links_are_not_followed() {
-        let root = tempfile::tempdir().expect("there is room");
-        let outside = tempfile::tempdir().expect("there is room");
-        symlink(outside.path(), root.path().join("out")).expect("it is new");
+        let root = tempfile::tempdir().expect("a directory");
+        let outside = tempfile::tempdir().expect("a directory");
+        symlink(outside.path(), root.path().join("out")).expect("a new link");
         let before = digest(root.path()).expect("it can be read");
         write(outside.path(), "new", "x");
         assert_eq!(digest(root.path()).expect("it can be read"), before);

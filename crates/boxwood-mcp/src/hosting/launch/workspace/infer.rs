@@ -172,11 +172,11 @@ mod tests {
 
     /// In `/tmp`, which is shared, regardless of `TMPDIR`.
     fn tree(files: &[&str]) -> tempfile::TempDir {
-        let directory = tempfile::tempdir_in("/tmp").expect("there is room");
+        let directory = tempfile::tempdir_in("/tmp").expect("a directory");
         for file in files {
             let path = directory.path().join(file);
-            fs::create_dir_all(path.parent().expect("it has one")).expect("it is ours");
-            fs::write(path, "").expect("it is ours");
+            fs::create_dir_all(path.parent().expect("a parent")).expect("writable");
+            fs::write(path, "").expect("writable");
         }
         directory
     }
@@ -233,9 +233,9 @@ mod tests {
     fn a_linked_interpreter_gives_the_project_of_its_environment() {
         let tree = tree(&["p/sub/.venv/pyvenv.cfg", "p/server.py"]);
         let programs = tree.path().join("p/sub/.venv/bin");
-        fs::create_dir(&programs).expect("it is ours");
+        fs::create_dir(&programs).expect("writable");
         let python = programs.join("python");
-        symlink("/bin/sh", &python).expect("it is new");
+        symlink("/bin/sh", &python).expect("a new link");
         let root = real(tree.path());
         assert_eq!(inferred(&[&python]), Some(root.join("p/sub")));
         assert_eq!(
@@ -285,7 +285,7 @@ mod tests {
     fn unrelated_directories_stay_separate() {
         let tree = tree(&["a/x", "a/in/y", "b/z"]);
         // Both are in `/tmp`, which is too broad.
-        let other = tempfile::tempdir_in("/tmp").expect("there is room");
+        let other = tempfile::tempdir_in("/tmp").expect("a directory");
         let a = tree.path().join("a");
         let words = [
             other.path().to_path_buf(),
@@ -304,7 +304,7 @@ mod tests {
         let tree = tree(&["var/home/me/project/x"]);
         let root = real(tree.path());
         let link = tree.path().join("home");
-        symlink(root.join("var/home"), &link).expect("it is new");
+        symlink(root.join("var/home"), &link).expect("a new link");
         assert!(is_at(&root.join("var/home"), &link));
         assert!(!is_at(&root.join("var"), &link));
     }

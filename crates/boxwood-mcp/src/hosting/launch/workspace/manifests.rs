@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn manifests_change_the_key_and_sources_do_not() {
-        let project = tempfile::tempdir().expect("there is room");
+        let project = tempfile::tempdir().expect("a directory");
         let write = |name: &str, text: &str| {
-            fs::write(project.path().join(name), text).expect("it is ours");
+            fs::write(project.path().join(name), text).expect("writable");
         };
         write("pyproject.toml", "a");
         let first = manifests(project.path());

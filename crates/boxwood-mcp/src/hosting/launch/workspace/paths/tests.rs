@@ -13,15 +13,15 @@ fn path_map(host: impl Into<PathBuf>) -> PathMap {
 
 /// A project with a virtual environment whose interpreter is a link out of it.
 fn project() -> tempfile::TempDir {
-    let directory = tempfile::tempdir().expect("there is room");
+    let directory = tempfile::tempdir().expect("a directory");
     for venv in [".venv", "sub/venv", "own-name"] {
         let programs = directory.path().join(venv).join("bin");
-        fs::create_dir_all(&programs).expect("it is ours");
-        symlink("/bin/sh", programs.join("python3")).expect("it is new");
-        fs::write(programs.join("tool"), "").expect("it is ours");
+        fs::create_dir_all(&programs).expect("writable");
+        symlink("/bin/sh", programs.join("python3")).expect("a new link");
+        fs::write(programs.join("tool"), "").expect("writable");
     }
-    fs::write(directory.path().join("own-name/pyvenv.cfg"), "").expect("it is ours");
-    fs::write(directory.path().join("server.py"), "").expect("it is ours");
+    fs::write(directory.path().join("own-name/pyvenv.cfg"), "").expect("writable");
+    fs::write(directory.path().join("server.py"), "").expect("writable");
     directory
 }
 
@@ -96,9 +96,9 @@ fn parent_components_are_resolved_before_mapping() {
 #[test]
 fn a_link_to_the_directory_is_mapped() {
     let project = project();
-    let elsewhere = tempfile::tempdir().expect("there is room");
+    let elsewhere = tempfile::tempdir().expect("a directory");
     let link = elsewhere.path().join("link");
-    symlink(project.path(), &link).expect("it is new");
+    symlink(project.path(), &link).expect("a new link");
     let by_link = path_map(&link);
     let by_name = path_map(project.path());
     for path_map in [by_link, by_name] {
@@ -114,7 +114,7 @@ fn a_link_to_the_directory_is_mapped() {
 #[test]
 fn a_link_in_the_directory_keeps_its_name() {
     let project = project();
-    symlink("/bin/sh", project.path().join("link")).expect("it is new");
+    symlink("/bin/sh", project.path().join("link")).expect("a new link");
     let path_map = path_map(project.path());
     assert_eq!(
         path_map.path(&project.path().join("link")).as_deref(),
