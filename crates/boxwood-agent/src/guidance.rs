@@ -20,7 +20,7 @@ const PRIVATE: &str = "Files below /workspace in the box stay between calls for 
 const SKILLS: &str = "Skills hold instructions and programs for certain tasks. When one fits the task, call `activate` \
 with its name before you start, then follow what it says; its files are at /workspace/.skills/<name>.";
 
-/// The longest line of a skill in the list.
+/// Longer display names and descriptions are cut.
 const MAX_DESCRIPTION_CHARS: usize = 1_024;
 
 /// The guidance for a conversation that may see these skills.

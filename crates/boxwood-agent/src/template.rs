@@ -19,8 +19,9 @@ const UNKNOWN: &str = "unknown";
 
 const MAX_TEMPLATE_BYTES: usize = 4_096;
 
-/// The longest id in bytes, and the length of a digest at its end.
+/// Maximum length of a session id.
 const MAX_ID_BYTES: usize = 256;
+/// Length of the digest at the end of an id whose text was changed.
 const DIGEST_DIGITS: usize = 16;
 
 /// A parsed template. The syntax is that of Python's `str.format_map`, without conversions, format

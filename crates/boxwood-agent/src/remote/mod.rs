@@ -32,7 +32,7 @@ pub struct Deadlines {
     pub start: Duration,
     /// Commands without a timeout.
     pub command: Duration,
-    /// How long after its own timeout the end of a command must be reported.
+    /// Additional time after a command's timeout, in which its end must be reported.
     pub slack: Duration,
 }
 

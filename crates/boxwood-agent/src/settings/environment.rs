@@ -10,7 +10,7 @@ const PREFIX: &str = "BOX__";
 /// of boxes.
 pub const PLATFORM_GUARD: &str = "SYSTEM__LIMITATION__FORCE_BOX_SESSION_ID_TEMPLATE";
 
-/// The path of the key that a variable sets, or `None` if it is not a variable of Boxwood.
+/// The path of the key that a variable sets, or `None` if it is not a variable of the section.
 fn key_path(name: &str) -> Option<Vec<String>> {
     let path = name.strip_prefix(PREFIX)?;
     if name.chars().any(char::is_lowercase) {
@@ -19,7 +19,7 @@ fn key_path(name: &str) -> Option<Vec<String>> {
     Some(path.split("__").map(str::to_lowercase).collect())
 }
 
-/// Puts the variables into the tree. Returns the names of those that name no key, or a table.
+/// Sets the keys that the variables name. Returns the variables whose key does not exist or is a table.
 pub(crate) fn apply(
     tree: &mut Map<String, Value>,
     variables: impl IntoIterator<Item = (String, String)>,
@@ -62,7 +62,7 @@ fn key<'a>(tree: &'a mut Map<String, Value>, path: &[String]) -> Option<&'a mut 
     table.get_mut(last).filter(|value| !value.is_object())
 }
 
-/// The text as the kind of value that was there.
+/// The text, converted to the type of the current value. Text that is no number stays a string.
 fn overridden(current: &Value, text: String) -> Value {
     match current {
         Value::Bool(_) => Value::Bool(matches!(
@@ -82,7 +82,7 @@ fn overridden(current: &Value, text: String) -> Value {
     }
 }
 
-/// The parts of a list that is written with commas.
+/// Splits a list at its commas.
 pub(crate) fn listed(text: &str) -> Vec<String> {
     text.split(',')
         .map(str::trim)

@@ -107,6 +107,6 @@ pub enum ConfigError {
     NoHostRoot { key: &'static str },
     #[error("box.force_session_id_template cannot be used")]
     Template(#[source] TemplateError),
-    #[error("the directory from which relative paths are taken is not known: {why}")]
+    #[error("failed to get the base directory of relative paths: {why}")]
     NoBase { why: String },
 }

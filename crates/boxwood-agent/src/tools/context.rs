@@ -47,7 +47,7 @@ impl<'a> CallContext<'a> {
                 "the pipeline's session-id template was not used: {problem}"
             ));
             if agent.record_once(query, &problem) {
-                tracing::warn!(%session, %problem, "a pipeline's template cannot be used");
+                tracing::warn!(%session, %problem, "a pipeline's session-id template is invalid; using the one with the narrowest scope");
             }
             notices.push(problem.message);
         }
@@ -57,7 +57,7 @@ impl<'a> CallContext<'a> {
             Err(error) if stops_everything(&error) => return Err(agent.refusal(error).await),
             // Most calls need no skills.
             Err(error) => {
-                tracing::warn!(%error, "the skills cannot be listed");
+                tracing::warn!(%error, "failed to list the skills; the call runs without them");
                 notices.push(format!("skills are not available: {error}"));
                 Vec::new()
             }

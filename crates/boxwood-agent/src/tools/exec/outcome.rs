@@ -28,7 +28,9 @@ pub(super) fn reason_notice(reason: &Reason) -> Option<String> {
             "the box's disk quota is used up; remove files before you write more".to_owned()
         }
         Reason::Oom => "the box's memory is used up; work on less at a time".to_owned(),
-        Reason::PidsLimit => "the box has no room for more processes".to_owned(),
+        Reason::PidsLimit => {
+            "the box's limit of processes is reached; run fewer at a time".to_owned()
+        }
         Reason::Timeout | Reason::OutputLimit | Reason::BoxGone | Reason::Cancelled => {
             return None;
         }
