@@ -24,7 +24,8 @@ impl ConnectionLimits {
     /// At most half of the descriptors are used for connections; the rest are for boxes.
     pub(crate) fn new(http: &HttpConfig, load: &LoadConfig, descriptors: usize) -> Self {
         let available = (descriptors / 2).max(1);
-        let max = http.max_connections.min(available);
+        let untrusted = http.max_untrusted_connections.min(available / 8);
+        let max = http.max_connections.min(available - untrusted);
         if max < http.max_connections {
             tracing::warn!(
                 max,
@@ -32,7 +33,6 @@ impl ConnectionLimits {
                 "http.max_connections is lowered: the limit of open files (RLIMIT_NOFILE) is too low"
             );
         }
-        let untrusted = http.max_untrusted_connections.min(available);
         let limit = |max, max_per_peer| ConnectionLimit {
             max,
             max_per_peer,
@@ -105,6 +105,13 @@ mod tests {
         counts.clear();
         assert!(limits.trusted.open.lock().is_empty());
         assert!(limits.untrusted.open.lock().is_empty());
+    }
+
+    #[test]
+    fn both_limits_together_leave_half_of_the_descriptors_to_boxes() {
+        let (http, load) = (HttpConfig::default(), LoadConfig::default());
+        let limits = ConnectionLimits::new(&http, &load, 1024);
+        assert_eq!((limits.trusted.max, limits.untrusted.max), (448, 64));
     }
 
     #[test]
