@@ -63,6 +63,8 @@ impl Streams {
     pub(super) fn add(&self, number: u32, fd: OwnedFd, direction: Direction) -> io::Result<()> {
         let fd = nonblocking(fd)?;
         let mut stream = Stream::new();
+        // Locked before the tasks start: one that ends at once removes its stream, which must be in the map by then.
+        let mut streams = lock(&self.streams);
         if direction != Direction::ToBox {
             stream.incoming = Some(self.write(number, Arc::clone(&fd), &stream.unwritten));
         }
@@ -72,11 +74,15 @@ impl Streams {
         if direction == Direction::Terminal {
             stream.terminal = Some((fd, (0, 0)));
         }
-        lock(&self.streams).insert(number, stream);
+        streams.insert(number, stream);
         Ok(())
     }
 
     pub(super) fn data(&self, number: u32, bytes: Vec<u8>) -> Result<(), InvalidFrame> {
+        // The window does not limit the number of empty chunks, so none is queued. The relay in the box sends none.
+        if bytes.is_empty() {
+            return Err(InvalidFrame);
+        }
         let streams = lock(&self.streams);
         // Data that arrives after the end of a stream is discarded.
         let Some(stream) = streams.get(&number) else {
@@ -246,4 +252,15 @@ async fn write_all(fd: &Fd, bytes: &[u8]) -> io::Result<()> {
         rest = &rest[fd.async_io(Interest::WRITABLE, write).await?..];
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_chunks_are_rejected() {
+        let (frames, _outgoing) = mpsc::channel(1);
+        assert_eq!(Streams::new(frames).data(0, Vec::new()), Err(InvalidFrame));
+    }
 }
