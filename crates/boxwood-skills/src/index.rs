@@ -120,13 +120,18 @@ impl Index {
         while let Some((path, depth, cost_index)) = queue.pop_front() {
             let cost = &mut costs[cost_index];
             cost.directories += 1;
-            if depth > 0 && cost.directories > limits.max_searched_directories {
-                continue;
-            }
-            if depth > 0 && cost.text > max_text {
+            let exceeded = if cost.directories > limits.max_searched_directories {
+                Some("more directories than `max_searched_directories`")
+            } else if cost.text > max_text {
+                Some("more text in skills than the limit")
+            } else {
+                None
+            };
+            if let Some(exceeded) = exceeded.filter(|_| depth > 0) {
                 if !std::mem::replace(&mut cost.is_reported, true) {
-                    let reason =
-                        "is omitted, like all that follow: its directory has too many skills";
+                    let reason = format!(
+                        "not searched, like the directories after it: its top-level directory has {exceeded}"
+                    );
                     contents.problem(below(root_path, &path), reason);
                 }
                 continue;
@@ -144,12 +149,12 @@ impl Index {
                 Err(error) if depth == 0 => return Err(error),
                 Err(error) if beneath::is_missing(&error) => continue,
                 Err(error) => {
-                    contents.problem(full, format!("cannot be opened: {error}"));
+                    contents.problem(full, format!("failed to open the directory: {error}"));
                     continue;
                 }
             };
             if let Some(name) = unusable_entry {
-                let reason = "is neither a file nor a link inside the package";
+                let reason = "it is neither a file nor a link to a file of the package";
                 contents.problem(full.join(name), reason);
             }
             match seen {
@@ -176,7 +181,10 @@ impl Index {
                         queue.push_back((path.join(child), depth + 1, cost_index));
                     }
                     if !complete {
-                        contents.problem(full, "has too many directories to look into");
+                        contents.problem(
+                            full,
+                            "it has too many subdirectories; only some of them were searched",
+                        );
                     }
                 }
                 Seen::Branch { .. } => {}

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// The `[skills]` table of the configuration. Every limit is checked where the data enters.
+/// The `[skills.limits]` table of the configuration. Every limit is checked where the data enters.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -23,7 +23,7 @@ pub struct Limits {
     /// Length of a path below the root of a package, in bytes.
     pub max_path_bytes: usize,
     pub max_skill_md_bytes: u64,
-    /// Maximum entries in one file listing, whatever the request says.
+    /// Maximum entries in one file listing, even if the request allows more.
     pub max_listed_entries: usize,
     /// Maximum directories searched below one top-level directory of the store.
     pub max_searched_directories: usize,

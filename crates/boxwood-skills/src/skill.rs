@@ -25,7 +25,8 @@ pub struct Skill {
     pub warnings: Vec<SkillWarning>,
 }
 
-/// A directory of the store with an entry file that cannot be read.
+/// A part of the store that is missing from the listing: an entry file that cannot be read, or directories above a
+/// limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub path: PathBuf,

@@ -43,7 +43,7 @@ impl SkillStore {
     /// The root need not exist yet.
     #[expect(
         clippy::needless_pass_by_value,
-        reason = "the store takes the path over, in another form"
+        reason = "the store keeps the resolved path"
     )]
     pub fn new(root: PathBuf, limits: Limits) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl SkillStore {
             .collect())
     }
 
-    /// Problems found by `list`.
+    /// What is missing from [`SkillStore::list`], with the reasons.
     pub fn problems(&self) -> Result<Vec<Problem>, SkillError> {
         Ok(self.contents()?.problems)
     }

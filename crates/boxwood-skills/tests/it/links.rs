@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use boxwood_skills::{NewSkill, SkillError};
+use boxwood_skills::{Limits, NewSkill, SkillError};
 
 use crate::fixture::{Fixture, skill_md};
 
@@ -350,6 +350,24 @@ fn one_package_cannot_fill_the_memory() {
     assert!(fixture.store.get("000").expect("looked").is_some());
     let problems = fixture.store.problems().expect("listed");
     assert_eq!(problems.len(), 2, "{problems:?}");
+}
+
+#[test]
+fn directories_above_the_limit_are_reported() {
+    let fixture = Fixture::with(Limits {
+        max_searched_directories: 5,
+        ..Limits::default()
+    });
+    fixture.put("one/SKILL.md", skill_md("one"));
+    for parent in ["a", "b"] {
+        for child in ["x", "y"] {
+            fixture.put(&format!("many/{parent}/{child}/SKILL.md"), skill_md("many"));
+        }
+    }
+    assert!(fixture.store.get("one").expect("read").is_some());
+    let problems = fixture.store.problems().expect("listed");
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].path.ends_with("many/b/x"), "{problems:?}");
 }
 
 /// A box that has the directory above the store puts a link in the store's place.
