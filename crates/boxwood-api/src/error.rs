@@ -1,5 +1,7 @@
 //! Stable error codes. Clients branch on these; the messages are for people.
 
+use std::error::Error;
+
 use serde::{Deserialize, Serialize};
 use strum::{EnumCount, VariantArray};
 use utoipa::ToSchema;
@@ -92,4 +94,20 @@ pub struct ErrorDetail {
     /// What the caller can do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+}
+
+/// The error and its causes on one line. The last one is often an error of the kernel, which the reader may be able
+/// to fix.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        // Some texts contain that of their source.
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use boxwood_api::with_causes;
 use boxwood_local::lock;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
@@ -131,7 +132,7 @@ impl Cleanup {
         }
         match self.try_remove(name).await {
             Err(error) if error.engine_is_unavailable() => {
-                tracing::warn!(%error, name, "the engine is unavailable; the container will be removed later");
+                tracing::warn!(error = %with_causes(&error), name, "the engine is unavailable; the container will be removed later");
                 self.remove_later(name);
                 Ok(())
             }
@@ -157,14 +158,15 @@ impl Cleanup {
         }
     }
 
-    /// Removes a container once the engine is available. The engine may still create it: it was possibly asked
-    /// to and did not reply.
+    /// Removes a container once the engine is available. The engine may still create it: an earlier request may
+    /// have reached it without a reply.
     pub(crate) fn remove_later(self: &Arc<Self>, name: &str) {
         self.unavailable.store(true, Ordering::Release);
         let first = {
             let mut waiting = lock(&self.waiting);
+            let first = waiting.is_empty();
             waiting.insert(name.to_owned(), None);
-            waiting.len() == 1
+            first
         };
         if first {
             let cleanup = Arc::downgrade(self);
@@ -193,7 +195,7 @@ impl Cleanup {
                     return false;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, name, "failed to remove the container of a box");
+                    tracing::warn!(error = %with_causes(&error), name, "failed to remove the container of a box");
                     Removed::Now
                 }
                 Ok(removed) => removed,

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use boxwood_api::with_causes;
 use boxwood_backend::{AdoptError, BoxFuture};
 use boxwood_local::{BackendState, BootstrapDir, BoxIds, IdsRecord, LocalHost, adopt_step, lock};
 use serde::{Deserialize, Serialize};
@@ -71,7 +72,7 @@ impl BackendState for Container {
         Box::pin(async move {
             let outcome = self.cleanup.remove(&self.name).await;
             drop(lock(&self.resources).take());
-            outcome.map_err(io::Error::other)
+            outcome.map_err(|error| io::Error::other(with_causes(&error)))
         })
     }
 

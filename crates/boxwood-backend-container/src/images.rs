@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use boxwood_api::{ImageInfo, ImageName, ImageSource};
+use boxwood_api::{ImageInfo, ImageName, ImageSource, with_causes};
 use boxwood_backend::{BoxFuture, ImageArchive, ImageError, Images, Progress};
 use serde::Deserialize;
 
@@ -164,7 +164,7 @@ impl EngineImages {
             why: format!(
                 "{} is not available: {}",
                 self.backend(),
-                boxwood_local::chain(error)
+                with_causes(error)
             ),
             hint: format!("check the output of `{} info`", self.cli.program()),
         }
@@ -180,7 +180,7 @@ impl EngineImages {
             error if error.no_such_image() => self.not_found(name),
             error => ImageError::Io {
                 step: step.to_owned(),
-                source: std::io::Error::other(boxwood_local::chain(&error)),
+                source: std::io::Error::other(with_causes(&error)),
             },
         }
     }
@@ -195,7 +195,7 @@ impl Images for EngineImages {
                 }
                 ImageError::Io {
                     step: "list images".to_owned(),
-                    source: std::io::Error::other(boxwood_local::chain(&error)),
+                    source: std::io::Error::other(with_causes(&error)),
                 }
             })
         })

@@ -135,7 +135,7 @@ impl Lease {
         })
     }
 
-    /// Compared from the process that holds `own`.
+    /// `own` is the lease of the calling process.
     fn state(&self, own: &Self) -> LeaseState {
         let comparable = !self.boot.is_empty()
             && self.started != 0

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use boxwood_api::with_causes;
 use boxwood_backend::{Finding, Outcome, Probe, ProbeError};
 
 use crate::Shared;
@@ -47,7 +48,7 @@ async fn engine(shared: &Shared) -> Finding {
 fn fatal(shared: &Shared, error: &crate::cli::CliError) -> Outcome {
     let error = unavailable(shared, error);
     Outcome::fatal(
-        boxwood_local::chain(&error),
+        with_causes(&error),
         error
             .hint()
             .unwrap_or("check the output of the engine's `info` command"),
@@ -58,7 +59,7 @@ async fn leftovers(shared: &Shared) -> Finding {
     let outcome = match shared.cleanup.remove_orphans_once().await {
         Ok(()) => Outcome::works("no containers of dead daemons"),
         Err(error) => Outcome::missing(
-            boxwood_local::chain(&error),
+            with_causes(&error),
             format!("check the output of `{} ps --all`", shared.cli.program()),
         ),
     };
@@ -76,7 +77,7 @@ async fn image(shared: &Shared) -> Finding {
     let outcome = match shared.cli.run(args.0, INFO).await {
         Ok(_) => Outcome::works(format!("`{name}` is present")),
         Err(error) => Outcome::missing(
-            format!("`{name}`: {}", boxwood_local::chain(&error)),
+            format!("`{name}`: {}", with_causes(&error)),
             format!("{} pull {name}", shared.cli.program()),
         ),
     };

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::ImageName;
+use boxwood_api::{ImageName, with_causes};
 use boxwood_backend::{
     ImageError, Images, Progress, StartError, StartRecorder, start_step as step,
 };
@@ -100,7 +100,7 @@ async fn clear(shared: &Shared, name: &str, failed: Failed) -> Failed {
     if matches!(&failed, Failed::Engine(error) if error.engine_is_unavailable()) {
         shared.cleanup.remove_later(name);
     } else if let Err(error) = shared.cleanup.remove(name).await {
-        tracing::warn!(%error, name, "failed to remove the container of a failed start");
+        tracing::warn!(error = %with_causes(&error), name, "failed to remove the container of a failed start");
     }
     failed
 }
@@ -206,7 +206,7 @@ fn refused(shared: &Shared, error: &CliError) -> StartError {
     if error.engine_is_unavailable() || error.storage_is_blocked() {
         return unavailable(shared, error);
     }
-    step("create the container")(io::Error::other(boxwood_local::chain(error)))
+    step("create the container")(io::Error::other(with_causes(error)))
 }
 
 /// The error for an engine that is unavailable or whose storage is blocked.
@@ -235,7 +235,7 @@ pub(crate) fn unavailable(shared: &Shared, error: &CliError) -> StartError {
         why: format!(
             "{} is not available: {}",
             shared.settings.engine.name(),
-            boxwood_local::chain(error)
+            with_causes(error)
         ),
         hint,
     }

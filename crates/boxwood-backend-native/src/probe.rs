@@ -1,6 +1,6 @@
 //! Probes the host by starting boxes: what works, what is missing, and how to fix it.
 
-use boxwood_api::Mechanism;
+use boxwood_api::{Mechanism, with_causes};
 use boxwood_backend::{Finding, Outcome, Probe, ProbeError, StartRecorder};
 use boxwood_policy::BoxUser;
 
@@ -71,7 +71,7 @@ async fn network(backend: &NativeBackend) -> Finding {
                         .unwrap_or_else(|| "boxes can be given a network of their own".to_owned()),
                 ),
                 (Err(error), _) => {
-                    Outcome::missing(error.to_string(), error.hint().unwrap_or("see the log"))
+                    Outcome::missing(with_causes(&error), error.hint().unwrap_or("see the log"))
                 }
                 (Ok(_), Err(error)) => Outcome::missing(
                     format!("failed to remove the network: {error}"),

@@ -47,7 +47,7 @@ impl Jail {
         let pidfd = pidfd_open(parent, PidfdFlags::empty())?;
         // The pid may have been reused in between; init has another parent then. If nsjail has exited, the
         // parent is the process that inherited init, which must not be killed.
-        let is_nsjail = parent_of(init)? == parent && has_ids_of(parent, init)?;
+        let is_nsjail = parent_of(init)? == parent && has_uid_map_of(parent, init)?;
         if !is_nsjail || parent == Pid::INIT {
             return Err(io::Error::other("the nsjail process has exited"));
         }
@@ -103,8 +103,9 @@ fn parent_of(pid: i32) -> io::Result<Pid> {
         .ok_or_else(|| io::Error::other("the nsjail process has exited"))
 }
 
-/// Returns true if a process is in the user namespace of a box. Outside of the box only nsjail is.
-fn has_ids_of(process: Pid, init: i32) -> io::Result<bool> {
+/// Returns true if the process has the uid map of a box's init, so it is in the user namespace of the box. Outside of the
+/// box, only nsjail is.
+fn has_uid_map_of(process: Pid, init: i32) -> io::Result<bool> {
     let map = |pid: i32| fs::read_to_string(format!("/proc/{pid}/uid_map"));
     Ok(map(process.as_raw_nonzero().get())? == map(init)?)
 }
@@ -116,7 +117,7 @@ pub(crate) async fn open(
     name: &str,
     ids: &BoxIds,
 ) -> Result<(Jail, InitConnection), StartError> {
-    // Removed once init has connected, so that no other process can.
+    // Removed once init has connected, so that no other process can connect.
     let bootstrap = BootstrapDir::create_socket_only(host, name)
         .map_err(step("create the bootstrap socket"))?;
     let log = Log::open().map_err(step("open nsjail's log"))?;

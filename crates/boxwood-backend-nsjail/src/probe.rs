@@ -1,7 +1,8 @@
 //! Probes the host by starting a box: what works, what is missing, and how to fix it.
 
+use boxwood_api::with_causes;
 use boxwood_backend::{Finding, Outcome, Probe, ProbeError, StartError, StartRecorder};
-use boxwood_local::{chain, probe_box, probe_host};
+use boxwood_local::{probe_box, probe_host};
 
 use crate::{NsjailBackend, program, start};
 
@@ -42,5 +43,5 @@ fn nsjail(backend: &NsjailBackend) -> Finding {
 }
 
 fn fatal(error: &StartError) -> Outcome {
-    Outcome::fatal(chain(error), error.hint().unwrap_or("see the log"))
+    Outcome::fatal(with_causes(error), error.hint().unwrap_or("see the log"))
 }

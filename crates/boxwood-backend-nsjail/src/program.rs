@@ -23,7 +23,10 @@ pub(crate) fn find(program: &Path) -> Result<PathBuf, StartError> {
             .find(|path| is_program(path))
     };
     found.ok_or_else(|| StartError::Unavailable {
-        why: format!("program `{}` was not found", program.display()),
+        why: format!(
+            "program `{}` was not found, or is not executable",
+            program.display()
+        ),
         hint: INSTALL.to_owned(),
     })
 }

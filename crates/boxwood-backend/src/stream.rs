@@ -35,6 +35,8 @@ pub trait Input: AsyncWrite + Send + Unpin {
 }
 
 /// Implements [`Output`] and [`Input`] by copying, for streams that are not pipes.
+///
+/// A flush must not wait: the bytes before it are consumed, so the next poll would write the bytes after them.
 pub struct Copied<S>(pub S);
 
 const COPY_BYTES: usize = 16 * 1024;

@@ -11,7 +11,7 @@ pub type Result<T, E = ClientError> = std::result::Result<T, E>;
 pub enum ClientError {
     #[error("`{url}` is not an address of a daemon: {why}")]
     BadUrl { url: String, why: &'static str },
-    #[error("the token has characters that cannot be sent")]
+    #[error("the token contains characters that an HTTP header cannot have")]
     BadToken,
     /// No connection.
     #[error("no daemon answers at {endpoint}")]
@@ -31,7 +31,7 @@ pub enum ClientError {
         phase: Option<McpPhase>,
     },
     /// The response is not one of a Boxwood daemon.
-    #[error("the answer to `{operation}` was not understood: {what}")]
+    #[error("unexpected response to `{operation}`: {what}")]
     Unexpected { operation: String, what: String },
     /// The connection was closed during the request.
     #[error("the connection to the daemon was lost during `{operation}`")]

@@ -1,6 +1,6 @@
 //! A typed client of the Boxwood daemon.
 //!
-//! No environment variables and no terminal handling.
+//! It reads no environment variables and does not use the terminal.
 #![forbid(unsafe_code)]
 
 mod endpoint;

@@ -37,7 +37,10 @@ pub enum OpenError {
         path: PathBuf,
         source: rusqlite::Error,
     },
-    #[error("failed to rename the damaged ledger `{}`", .path.display())]
+    #[error(
+        "failed to rename the damaged ledger `{}`; check that its directory is writable, or move the file yourself",
+        .path.display()
+    )]
     MoveAside {
         path: PathBuf,
         source: std::io::Error,

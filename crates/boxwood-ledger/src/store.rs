@@ -8,7 +8,7 @@ mod opening;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 
-use boxwood_api::SessionId;
+use boxwood_api::{SessionId, with_causes};
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
@@ -77,7 +77,7 @@ impl Store {
         if let Err(error) = self.write_deferred()
             && !was_behind
         {
-            tracing::warn!(%error, "failed to write changes to the ledger; retrying");
+            tracing::warn!(error = %with_causes(&error), "failed to write changes to the ledger; retrying");
         }
     }
 

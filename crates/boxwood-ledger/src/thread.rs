@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use boxwood_api::with_causes;
 use tokio::sync::oneshot;
 
 use crate::OpenError;
@@ -19,7 +20,7 @@ pub(crate) enum Message {
     Close(oneshot::Sender<()>),
 }
 
-/// The channel is unbounded. Senders limit it: a session waits for its own row.
+/// The channel is unbounded. It stays short, because a session waits until its own row is written.
 pub(crate) fn spawn(
     path: PathBuf,
     opened: oneshot::Sender<Result<(Sender<Message>, Contents), OpenError>>,
@@ -51,7 +52,7 @@ fn run(mut store: Store, messages: &Receiver<Message>) {
         }
     };
     if let Err(error) = store.catch_up() {
-        tracing::warn!(%error, "the ledger was closed before all changes were written; the next start repairs it");
+        tracing::warn!(error = %with_causes(&error), "the ledger was closed before all changes were written; the next start repairs it");
     }
     drop(store);
     if let Some(closed) = closed {

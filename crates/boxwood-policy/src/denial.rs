@@ -25,7 +25,7 @@ pub enum Denial {
     #[error("skill `{name}` not found")]
     SkillNotFound { name: String },
     /// The facts belong to another request. Indicates a bug in the caller.
-    #[error("the facts about {field} do not belong to this request")]
+    #[error("internal error: the path that was opened for {field} does not belong to this request")]
     ForeignFacts { field: String },
     #[error(
         "{field} must not be `{target}`: that path is reserved for the system files of the box"

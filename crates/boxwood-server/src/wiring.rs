@@ -50,10 +50,12 @@ impl LaunchError {
     }
 }
 
-/// Whether boxes are prewarmed. The daemon does, a single command does not.
+/// Whether boxes are prewarmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolUse {
+    /// In the daemon.
     Ahead,
+    /// In a command without a daemon: `boxwood run` and `boxwood doctor`.
     OnDemand,
 }
 
@@ -79,7 +81,7 @@ pub(crate) fn check(config: &Config) -> Result<(), LaunchError> {
         .try_for_each(|(name, profile)| check_profile(name, profile.backend.as_deref(), &backends))
 }
 
-/// The backends of another daemon are not known here.
+/// `box.backend` is not checked if `box.runtime.endpoint` names another daemon, whose backends are not known here.
 fn check_names(config: &Config, backends: &Backends) -> Result<(), LaunchError> {
     check_name("backend", &config.backend, backends)?;
     match agent::own_backend(&config.agent) {

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use boxwood_api::{ErrorCode, ProcessId, SessionId};
+use boxwood_api::{ErrorCode, ProcessId, SessionId, with_causes};
 use boxwood_backend::{
     ControlError, FileError, FileFault, MountError, SpawnError, StartError, StopError,
 };
@@ -14,7 +14,7 @@ use boxwood_ledger::LedgerError;
 use crate::admission::Busy;
 
 /// Reason of a session whose box died.
-pub(crate) const DIED: &str = "its box has died";
+pub(crate) const DIED: &str = "its box died";
 
 pub(crate) type Result<T, E = SessionError> = std::result::Result<T, E>;
 
@@ -87,27 +87,27 @@ pub enum SessionError {
     /// No backend that could run the box is available.
     #[error("{why}")]
     Unavailable { why: String, hint: String },
-    #[error("there is no backend `{name}`; there are {}", .known.join(", "))]
+    #[error("unknown backend `{name}`, available backends: {}", .known.join(", "))]
     UnknownBackend { name: String, known: Vec<String> },
     #[error("session {session} could not be removed")]
     Stop {
         session: SessionId,
         source: Arc<StopError>,
     },
-    #[error("session {session} could not run the program: {}", with_cause(.source))]
+    #[error("session {session} could not run the program: {}", with_causes(.source))]
     Spawn {
         session: SessionId,
         source: Arc<SpawnError>,
     },
     /// The session stays without the mount.
-    #[error("session {session}: {}", with_cause(.source))]
+    #[error("session {session}: {}", with_causes(.source))]
     Mount {
         session: SessionId,
         source: Arc<MountError>,
     },
     #[error("{source}")]
     Control { source: Arc<ControlError> },
-    #[error("{}", with_cause(.source))]
+    #[error("{}", with_causes(.source))]
     File { source: Arc<FileError> },
     #[error("session {session} has no managed process{}", with_id(" with process_id=", .process))]
     ProcessNotFound {
@@ -139,14 +139,6 @@ pub enum SessionError {
     /// A bug, reported before it could block a caller.
     #[error("an internal step failed: {step}")]
     Internal { step: &'static str },
-}
-
-/// Includes the error of the kernel, which the caller may be able to fix.
-fn with_cause(error: &(impl std::error::Error + ?Sized)) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }
 
 const STOP_PROCESSES_HINT: &str = "stop background processes of the session, or raise pids_limit";
@@ -229,6 +221,7 @@ impl SessionError {
                 "list the session's commands; ended ones are kept for a limited time"
             }
             Self::ReplayGone { .. } => "request a later offset, or `now`",
+            Self::Stop { .. } | Self::Internal { .. } => "see the cause in the log of the daemon",
             Self::ProcessConflict { .. } => "stop it first, or use another process_id",
             Self::Spawn { source, .. } if matches!(**source, SpawnError::PidsLimit) => {
                 STOP_PROCESSES_HINT
@@ -365,6 +358,41 @@ mod tests {
             missing(ProcessId::new("p2").expect("a legal id")),
             "session s1 has no managed process with process_id=p2"
         );
+    }
+
+    #[test]
+    fn each_cause_is_shown_once() {
+        let step = || "mounting `/proc`".to_owned();
+        let source = || std::io::Error::from_raw_os_error(1);
+        let texts = [
+            with_causes(&SessionError::start(StartError::Step {
+                step: step(),
+                source: source(),
+            })),
+            with_causes(&SessionError::Stop {
+                session: session(),
+                source: Arc::new(StopError {
+                    step: step(),
+                    source: source(),
+                }),
+            }),
+            with_causes(&SessionError::Spawn {
+                session: session(),
+                source: Arc::new(SpawnError::Step {
+                    step: step(),
+                    source: source(),
+                }),
+            }),
+        ];
+        let kernel = source().to_string();
+        for text in texts {
+            assert!(
+                text.ends_with(&format!("mounting `/proc`: {kernel}")),
+                "{text}"
+            );
+            assert_eq!(text.matches(&kernel).count(), 1, "{text}");
+            assert_eq!(text.matches(&step()).count(), 1, "{text}");
+        }
     }
 
     #[test]

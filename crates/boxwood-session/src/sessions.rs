@@ -201,7 +201,7 @@ impl Sessions {
             let backend = &session.backend;
             if matches!(stdio, Stdio::Terminal(_)) && !backend.capabilities().pty {
                 return Err(SessionError::invalid(format!(
-                    "the {} backend has no terminals",
+                    "the `{}` backend does not support terminals",
                     backend.name()
                 )));
             }

@@ -18,8 +18,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
 
-/// A daemon on a thread of its own, with a runtime of its own, so that it does not share its fate
-/// with the test's.
+/// A daemon in a thread with its own runtime, so that it keeps running while the test's runtime is blocked or ends.
 pub struct Daemon {
     address: SocketAddr,
     state: TempDir,
@@ -99,7 +98,7 @@ impl Daemon {
         token.expect("a token").reveal().to_owned()
     }
 
-    /// Asks the daemon to stop, once more each time.
+    /// Requests a stop. Each further call skips a step of the shutdown, like further signals to `boxwood serve`.
     pub fn ask_to_stop(&self) {
         // It may have stopped already.
         let _ = self.stop.send(());
@@ -118,7 +117,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Thrice: drain, do not wait for requests, do not wait for boxes.
+        // Three times: drain, do not wait for requests, do not wait for boxes.
         for _ in 0..3 {
             self.ask_to_stop();
         }
@@ -205,7 +204,7 @@ impl ChildDaemon {
         self.child.id()
     }
 
-    /// The operating system's way to ask for an end; waits for it.
+    /// Sends `SIGTERM` and waits for the exit.
     pub async fn terminate(mut self) -> std::process::ExitStatus {
         let pid = self.child.id().expect("it runs").to_string();
         let sent = Command::new("kill")

@@ -1,4 +1,4 @@
-//! The fake backend behaves like every other one in all that needs no wall.
+//! The fake backend passes the conformance cases that need no isolation.
 //!
 //! Groups that are about isolation (limits, network, root, mounts, neighbours, environment) are
 //! not run: the fake has none, and its label says so.

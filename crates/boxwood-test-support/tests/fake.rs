@@ -1,4 +1,4 @@
-//! What tests rely on in a box of the fake, and no suite asks.
+//! Behaviour of fake boxes that other tests rely on and that no suite checks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -94,7 +94,9 @@ async fn run(verb: Verb, client: &Client, output: Output, url: Option<&str>) -> 
         | Verb::Serve(_)
         | Verb::Token(_)
         | Verb::Completion(_)
-        | Verb::McpServer(_) => Err(Failure::internal("this verb is no client of a daemon")),
+        | Verb::McpServer(_) => Err(Failure::internal(
+            "this command is not a client of the daemon",
+        )),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use boxwood_api::ErrorCode;
+use boxwood_api::{ErrorCode, with_causes};
 use boxwood_client::ClientError;
 
 use crate::boxes::BoxesError;
@@ -42,20 +42,6 @@ pub(super) fn uncertain(effect: &str) -> BoxesError {
         format!("the connection to the box runtime was lost; whether {effect} is not known"),
         "check the result before trying again",
     )
-}
-
-/// An error and its causes, on one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// A runtime that does not accept the token counts as unreachable: the caller of the tool cannot correct that.

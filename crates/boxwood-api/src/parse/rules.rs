@@ -100,9 +100,9 @@ pub(crate) fn environment(env: &BTreeMap<String, String>) -> Result<(), FieldErr
         let rule = if name.is_empty() {
             "must not contain an empty name".to_owned()
         } else if name.contains(['\0', '=']) {
-            format!("name {name:?} must not contain `=` or NUL bytes")
+            format!("name {:?} must not contain `=` or NUL bytes", shown(name))
         } else if value.contains('\0') {
-            format!("value of {name:?} must not contain NUL bytes")
+            format!("value of {:?} must not contain NUL bytes", shown(name))
         } else if name.len() + 1 + value.len() > MAX_STRING_BYTES {
             let shown = shown(name);
             format!("entry {shown:?} must be at most {MAX_STRING_BYTES} bytes with its name")

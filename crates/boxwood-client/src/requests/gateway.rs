@@ -89,7 +89,7 @@ impl Client {
         read(call.accept(EVENTS).respond().await?).await
     }
 
-    /// Deletes a session. Succeeds if there is none.
+    /// Deletes a session. Fails only without a response: the status is ignored, because the session may already be gone.
     pub async fn gateway_delete(&self, server: &str, headers: &GatewayHeaders) -> Result<()> {
         let call = self.gateway(Method::DELETE, server, headers);
         call.respond().await.map(|_| ())

@@ -155,7 +155,7 @@ mod tests {
         };
         for _ in 0..2 {
             let Ok(Incoming::Joined(got)) = protocol.text(first) else {
-                panic!("not taken for a beginning");
+                panic!("not parsed as the first frame");
             };
             assert_eq!(got, joined);
         }

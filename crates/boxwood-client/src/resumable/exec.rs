@@ -50,7 +50,7 @@ pub struct LiveExec {
 }
 
 impl LiveSender {
-    /// Closes stdin.
+    /// Closes stdin, after the input that was sent before.
     pub async fn close_stdin(&mut self) -> Result<()> {
         self.queue(&self.inputs, Input::Close).await
     }

@@ -58,7 +58,7 @@ trait Protocol: Send + Sync + 'static {
     fn binary(&self, frame: Bytes) -> Result<(usize, Bytes)>;
     fn close_input(&self) -> Message;
     fn acknowledge(&self, read: [u64; 2]) -> Message;
-    /// Sent to end the program when its output is not needed any more.
+    /// Sent to end the program when the receiver is dropped. `None` if the program keeps running then.
     fn stop_message(&self) -> Option<Message>;
 }
 
@@ -152,7 +152,7 @@ pub struct LiveReceiver<E = ExecExit> {
 }
 
 impl<E> LiveReceiver<E> {
-    /// The next event. Returns nothing after [`LiveEvent::Exit`].
+    /// The next event. Returns an error after [`LiveEvent::Exit`].
     pub async fn next(&mut self) -> Result<LiveEvent<E>> {
         let lost = || ClientError::lost(self.operation, "there are no more events");
         self.events.recv().await.ok_or_else(lost)?

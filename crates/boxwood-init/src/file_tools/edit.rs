@@ -15,7 +15,7 @@ use super::{MAX_FILE_BYTES, diff, write};
 
 const MISSING: &str = "File not found";
 
-/// A lock that is held longer does not belong to an edit.
+/// No edit holds the lock longer; a command in the box may.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(2);
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_place_is_replaced_and_shown() {
+    fn a_single_match_is_replaced_and_is_in_the_diff() {
         let (_directory, path) = file(b"one\ntwo\nthree\n");
         let edited = edit(&path, "two", "2", false).expect("edit");
         assert_eq!(fs::read(&path).expect("read"), b"one\n2\nthree\n");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn all_places_are_replaced_when_told() {
+    fn all_matches_are_replaced_on_request() {
         let (_directory, path) = file(b"aa aa aaa");
         assert_eq!(edit(&path, "aa", "b", true).expect("edit").replaced, 3);
         assert_eq!(fs::read(&path).expect("read"), b"b b ba");
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_survive() {
+    fn bytes_that_are_not_utf8_are_kept() {
         let (_directory, path) = file(b"\xff\xfe here \x00 \xc3");
         edit(&path, "here", "there", false).expect("edit");
         assert_eq!(fs::read(&path).expect("read"), b"\xff\xfe there \x00 \xc3");
     }
 
     #[test]
-    fn large_files_and_large_outcomes_are_refused() {
+    fn large_files_and_large_results_are_refused() {
         let (_directory, path) = file(&vec![b'x'; MAX_FILE_BYTES + 1]);
         let error = edit(&path, "x", "y", true).expect_err("too large");
         assert_eq!(error.fault, FileToolErrorKind::TooLarge);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_an_end_is_given_up() {
+    fn reading_stops_when_the_caller_has_gone() {
         let (_home, path) = at("large", b"a\nb\n");
         let file = File::options().write(true).open(&path).expect("a file");
         // A huge sparse file whose beginning is text.
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_file_comes_back_as_it_is() {
+    fn a_whole_file_is_returned_unchanged() {
         for text in ["", "a", "a\n", "a\r\nb", "ä\n\n\nö\n"] {
             let read = slice(text.as_bytes(), 1, None, 1000);
             assert_eq!(read.content, text);
@@ -293,12 +293,12 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_of_bytes_never_cuts_a_character() {
+    fn the_byte_limit_never_splits_a_character() {
         let read = slice("aää\nbbb".as_bytes(), 1, None, 4);
         assert_eq!(read.content, "aä");
         assert!(read.truncated);
         assert_eq!((read.lines, read.total_lines), (1, Some(2)));
-        // Bytes that are no text become longer ones, and the cap still holds.
+        // Replacement characters are longer than the invalid bytes, and the limit still holds.
         let read = slice(&[0xff; 10], 1, None, 10);
         assert_eq!(read.content, "\u{fffd}".repeat(3));
         assert!(read.truncated);
@@ -336,14 +336,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_no_file_is_told() {
+    fn missing_paths_and_special_files_are_errors() {
         let missing = read("/no/such/file", 1, None, 10).expect_err("nothing there");
         assert_eq!(missing.text, "File not found: /no/such/file");
         assert_eq!(missing.fault, FileToolErrorKind::NotFound);
         let device = read("/dev/null", 1, None, 10).expect_err("a device");
         assert_eq!(device.text, "Not a regular file: /dev/null");
-        let kernels = read("/proc/self/status", 1, None, 10).expect_err("procfs");
-        assert_eq!(kernels.fault, FileToolErrorKind::NotAFile);
+        let procfs = read("/proc/self/status", 1, None, 10).expect_err("procfs");
+        assert_eq!(procfs.fault, FileToolErrorKind::NotAFile);
         let pipe = tempfile::tempdir().expect("a directory");
         let pipe = pipe.path().join("pipe");
         rustix::fs::mknodat(

@@ -7,8 +7,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{Init, Running};
 
 impl Init<'_> {
-    /// One system call, so that no fork is missed, unless file operations are running. They are spared, because they
-    /// may be removing files after a quota was exceeded.
+    /// One system call, so that no fork is missed, unless file operations are running. These are not signalled, because
+    /// they may be removing files after a quota was exceeded.
     pub(super) fn signal_all(&mut self, signal: i32) {
         if !self.relayed {
             // Only used without cgroups, so every command has a supervisor.
@@ -40,7 +40,7 @@ impl Init<'_> {
             }
             exit_now(0)
         }
-        // The fork may have failed because of the process limit.
+        // In any case, because the fork may have failed at the process limit.
         let ids: Vec<u64> = self.running.iter().map(|running| running.id).collect();
         for id in ids {
             self.signal(id, signal, KillScope::Tree);

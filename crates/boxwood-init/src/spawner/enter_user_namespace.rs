@@ -17,9 +17,10 @@ use rustix::thread::{
 use super::reset_oom_score;
 use crate::step::{Step, StepError};
 
-/// Returns only on failure, with a line on standard error.
+/// Becomes the program. On failure prints a line on standard error and exits.
 pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ! {
     let (Some(namespace), Some(program)) = (arguments.next(), arguments.next()) else {
+        eprintln!("the user namespace and the program are required");
         exit_now(1)
     };
     reset_oom_score();

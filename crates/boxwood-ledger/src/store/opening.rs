@@ -144,7 +144,12 @@ fn create_private(path: &Path) -> rusqlite::Result<()> {
         .mode(0o600)
         .open(path);
     match created {
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            ) =>
+        {
             Err(rusqlite::Error::SqliteFailure(
                 rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL),
                 None,
@@ -166,7 +171,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn set_pragmas(connection: &Connection) -> rusqlite::Result<()> {
-    // A commit survives the process. It need not survive the machine, because no box does.
+    // A commit must survive a crash of the daemon, but not of the machine, which no box survives.
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "normal")
 }
@@ -193,7 +198,7 @@ fn start(
     };
     let next_incarnation = written.unwrap_or_else(|| {
         let first = first_incarnation();
-        // Written at once: a running box that is restored has a smaller number.
+        // Written at once: otherwise a restored box, whose number is smaller, would determine the next number.
         store.note(Note::Begun(first));
         first
     });

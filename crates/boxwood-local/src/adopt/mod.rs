@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use boxwood_api::with_causes;
 use boxwood_backend::{AdoptError, Adopted, BoxHandle, KeptProcess};
 use boxwood_init::{Channel, FromInit};
 use boxwood_sys::{peer, procfs};
@@ -288,7 +289,7 @@ async fn claim_outbound(
             tracing::warn!(%error, name = record.name, "an adopted box lost its network");
             Ok(None)
         }
-        Ok(Err(error)) => Err(failed(io::Error::other(crate::chain(&error)))),
+        Ok(Err(error)) => Err(failed(io::Error::other(with_causes(&error)))),
         Err(error) => Err(failed(io::Error::other(error))),
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use boxwood_api::with_causes;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::PARENT;
@@ -31,7 +32,7 @@ pub(super) fn remove_stale(mounts: &Mounts) {
                 end(std::slice::from_ref(&found), |_| false);
                 let _ = fs::remove_dir(&found);
                 if let Err(error) = Networks::remove_instance(name) {
-                    tracing::warn!(%error, "failed to remove the network of a dead instance");
+                    tracing::warn!(error = %with_causes(&error), instance = name, "failed to remove the network of a dead instance");
                 }
                 continue;
             }

@@ -59,7 +59,7 @@ impl Archive {
         self.raw(header, b"")
     }
 
-    /// Without the end mark.
+    /// Without the end-of-archive blocks, as if truncated.
     pub(super) fn cut(self) -> Vec<u8> {
         self.0
     }
@@ -72,7 +72,7 @@ impl Archive {
     pub(super) fn gzip(self) -> Vec<u8> {
         let level = flate2::Compression::fast();
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
-        encoder.write_all(&self.end()).expect("memory takes all");
-        encoder.finish().expect("memory takes all")
+        encoder.write_all(&self.end()).expect("write to memory");
+        encoder.finish().expect("write to memory")
     }
 }

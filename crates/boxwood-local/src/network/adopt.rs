@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use boxwood_api::with_causes;
 use boxwood_sys::netlink::{self, Subnet};
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +71,7 @@ impl Networks {
         match opened() {
             Ok(_) => Ok(()),
             Err(error) if rules::are_installed(&self.tag)? => {
-                tracing::warn!(%error, "failed to update the packet filter of an adopted box; keeping the existing rules");
+                tracing::warn!(error = %with_causes(&error), "failed to update the packet filter of an adopted box; keeping the existing rules");
                 Ok(())
             }
             Err(error) => Err(error),

@@ -27,6 +27,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
+use boxwood_api::with_causes;
 use boxwood_init::{InsideInterface, InsideNetwork};
 use boxwood_sys::netlink::{self, Route, Subnet, VethPair};
 use rustix::fs::FlockOperation;
@@ -110,7 +111,7 @@ impl Networks {
         if attached.is_err() && state.leases == 0 {
             // The first box failed. A cleanup error is logged; the original error is returned.
             if let Err(error) = self.tear_down(&mut state, &host) {
-                tracing::warn!(%error, "failed to remove the network of a failed start");
+                tracing::warn!(error = %with_causes(&error), "failed to remove the network of a failed start");
             }
         }
         let (pool, index, inside) = attached?;
@@ -351,7 +352,7 @@ fn connect(name: &str, netns: BorrowedFd<'_>, gateway: Ipv4Addr, mtu: u32) -> Re
     };
     raised().inspect_err(|_| {
         if let Err(error) = delete_link(name) {
-            tracing::warn!(%error, "failed to remove the link of a failed start");
+            tracing::warn!(error = %with_causes(&error), "failed to remove the link of a failed start");
         }
     })
 }

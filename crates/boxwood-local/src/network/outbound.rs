@@ -6,13 +6,13 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use boxwood_api::with_causes;
 use boxwood_backend::StartError;
 use boxwood_init::InsideNetwork;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::{LeaseRecord, NetError, NetLease, Networks, Pasta, PastaLease, PastaRecord};
-use crate::chain;
 use crate::host::settings::Settings;
 use crate::host::{LocalHost, instance};
 use crate::sandbox::resources::BoxResources;
@@ -39,7 +39,7 @@ impl OutboundNetwork {
         let removed = match self {
             Self::Veth(networks) => networks
                 .remove_leftovers()
-                .map_err(|error| error.to_string()),
+                .map_err(|error| with_causes(&error)),
             Self::Pasta(pasta) => pasta
                 .remove_leftovers(is_wanted)
                 .map_err(|error| error.to_string()),
@@ -76,7 +76,9 @@ pub(crate) enum OutboundLease {
 impl OutboundLease {
     pub(crate) fn release(self) -> io::Result<()> {
         match self {
-            Self::Veth(lease) => lease.release().map_err(io::Error::other),
+            Self::Veth(lease) => lease
+                .release()
+                .map_err(|error| io::Error::other(with_causes(&error))),
             Self::Pasta(lease) => lease.release().map_err(io::Error::other),
         }
     }
@@ -147,7 +149,7 @@ pub async fn attach(
                 return StartError::Step { step, source };
             }
             let hint = error.hint().unwrap_or(DOCTOR).to_owned();
-            failed(chain(&error), &hint)
+            failed(with_causes(&error), &hint)
         })?;
     resources.set_outbound(outbound);
     Ok(inside)

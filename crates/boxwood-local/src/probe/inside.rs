@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use boxwood_api::{SessionId, SpecRequest};
+use boxwood_api::{SessionId, SpecRequest, with_causes};
 use boxwood_backend::{Finding, Outcome, Sandbox, SpawnRequest, StartError, Stdio};
 use boxwood_policy::{AdmittedSpec, Facts, Origin, PolicyRules, admit};
 use tokio::io::AsyncReadExt;
 
-use crate::chain;
 use crate::label::{RESTRICTIONS, reported};
 use crate::sandbox::LocalBox;
 
@@ -57,9 +56,11 @@ where
     let rules = PolicyRules::default();
     let admission = admit(&request, Origin::Operator, &Facts::default(), &rules)
         .map_err(|denial| denial.to_string())?;
-    let sandbox = start(admission.spec).await.map_err(|error| chain(&error))?;
+    let sandbox = start(admission.spec)
+        .await
+        .map_err(|error| with_causes(&error))?;
     let status = run_cat(sandbox.as_ref()).await;
-    sandbox.stop().await.map_err(|error| chain(&error))?;
+    sandbox.stop().await.map_err(|error| with_causes(&error))?;
     status
 }
 
@@ -74,7 +75,7 @@ async fn run_cat(sandbox: &dyn Sandbox) -> Result<String, String> {
     let process = sandbox
         .spawn(request)
         .await
-        .map_err(|error| chain(&error))?;
+        .map_err(|error| with_causes(&error))?;
     let mut text = String::new();
     process
         .stdout

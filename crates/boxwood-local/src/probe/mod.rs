@@ -60,6 +60,11 @@ fn limits(host: &LocalHost) -> Vec<Finding> {
             Some((_, why)) if mechanism == Mechanism::PidsLimit => {
                 Outcome::works(format!("by rlimit only: {why}"))
             }
+            Some((_, why)) if host.mapping.is_root() => Outcome::missing(
+                why.clone(),
+                "make the controller available: check /proc/cgroups and that /sys/fs/cgroup is \
+                 writable; in a container, start it with `--privileged`",
+            ),
             Some((_, why)) => {
                 Outcome::missing(why.clone(), "run the daemon as root: sudo boxwood serve")
             }

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use boxwood_api::with_causes;
 use boxwood_backend::{AdoptError, Adopted, BoxFuture, Sandbox, StartError, start_step};
 use tokio::sync::oneshot;
 
@@ -19,7 +20,7 @@ pub fn spawn_start(
     host.last_activity.touch();
     let started = spawn(host, start, |unwanted: Arc<LocalBox>| async move {
         if let Err(error) = unwanted.stop().await {
-            tracing::warn!(%error, "failed to remove a box whose start was cancelled");
+            tracing::warn!(error = %with_causes(&error), "failed to remove a box whose start was cancelled");
         }
     });
     Box::pin(async move {

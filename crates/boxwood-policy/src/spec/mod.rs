@@ -340,7 +340,8 @@ pub struct Facts {
     /// Opened whenever the request names it, whatever its mode, because the profile may change the
     /// mode. `None` if it could not be opened.
     pub host_path: Option<OpenedPath>,
-    /// One per `extra_mounts` entry whose mode is not `none`, in order.
+    /// One per `extra_mounts` entry whose mode is not `none`, in order, up to the first that could not
+    /// be opened.
     pub extra_mounts: Vec<OpenedPath>,
     /// One per `skills` entry, in order, up to the first unknown skill. `given` is the name of the
     /// skill.

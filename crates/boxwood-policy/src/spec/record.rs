@@ -55,7 +55,7 @@ pub enum RecordError {
     #[error("the record has version {found}, and this daemon reads {VERSION}")]
     Version { found: u32 },
     /// Only for missing descriptors. Missing paths are not an error.
-    #[error("there is no descriptor left for a path of the record")]
+    #[error("failed to reopen a path of the record: no file descriptor is available")]
     Descriptor { source: io::Error },
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::load::Environment;
 
-/// Depend on the user who runs the daemon.
+/// Default paths for the user who runs the daemon. A directory is `None` if its environment variables are not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DefaultPaths {
     pub(super) state_dir: Option<PathBuf>,

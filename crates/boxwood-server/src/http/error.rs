@@ -4,7 +4,9 @@ use std::error::Error;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use boxwood_api::{ErrorCode, ErrorDetail, FieldError, McpErrorBody, McpErrorDetail, McpPhase};
+use boxwood_api::{
+    ErrorCode, ErrorDetail, FieldError, McpErrorBody, McpErrorDetail, McpPhase, with_causes,
+};
 use boxwood_policy::Denial;
 use boxwood_session::SessionError;
 
@@ -45,7 +47,7 @@ impl ApiError {
 
     pub(crate) fn internal(message: &str, cause: &(dyn Error + 'static)) -> Self {
         Self {
-            cause: Some(chain(cause)),
+            cause: Some(with_causes(cause)),
             ..Self::new(ErrorCode::InternalError, message)
         }
     }
@@ -141,28 +143,12 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The error and its sources in one line.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        // Transparent wrappers have the same text as their source.
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
-}
-
 impl From<SessionError> for ApiError {
     fn from(error: SessionError) -> Self {
         let code = error.code();
         Self {
             hint: error.hint(),
-            cause: (code == ErrorCode::InternalError).then(|| chain(&error)),
+            cause: (code == ErrorCode::InternalError).then(|| with_causes(&error)),
             ..Self::new(code, error.to_string())
         }
     }
@@ -192,7 +178,7 @@ mod tests {
             source,
         };
         assert_eq!(
-            chain(&error),
+            with_causes(&error),
             "the box could not be started: mount /proc: disk on fire"
         );
     }

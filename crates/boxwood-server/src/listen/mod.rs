@@ -155,7 +155,12 @@ impl Connections {
         let Ok(_permit) = self.refusals.try_acquire() else {
             return;
         };
-        tracing::warn!(?peer, "connection refused: limit reached");
+        let setting = if peer.trusted {
+            "http.max_connections or load.connections_per_peer"
+        } else {
+            "http.max_untrusted_connections or load.untrusted_connections_per_peer"
+        };
+        tracing::warn!(?peer, setting, "connection refused: a limit is reached");
         let refusing = async {
             stream.write_all(TOO_MANY_CONNECTIONS).await?;
             stream.shutdown().await?;

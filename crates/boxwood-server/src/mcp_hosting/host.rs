@@ -66,7 +66,7 @@ impl McpHost {
         let running = if config.mcp.enabled {
             start().map_err(|error| {
                 let cause: &dyn std::error::Error = &error;
-                tracing::error!(error = cause, "this daemon hosts no MCP servers");
+                tracing::error!(error = cause, "failed to start the hosting of MCP servers");
                 NotRunning::Failed(error.to_string())
             })
         } else {

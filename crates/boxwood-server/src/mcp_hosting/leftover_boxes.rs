@@ -12,11 +12,11 @@ pub(super) async fn remove_all(sessions: Sessions) {
         let deleting = sessions.delete(&session, "hosting of MCP servers is disabled");
         match with_timeout(BACKEND_TIMEOUT, deleting).await {
             Ok(()) => {
-                tracing::info!(%session, "removed a hosted server because hosting is disabled");
+                tracing::info!(%session, "removed the box of a hosted MCP server: hosting is disabled");
             }
             Err(error) => {
                 let error = error.message();
-                tracing::warn!(%session, error, "failed to remove a hosted server although hosting is disabled; remove it with `BOXWOOD_OPERATOR=1 boxwood rm`");
+                tracing::warn!(%session, error, "failed to remove the box of a hosted MCP server, although hosting is disabled; remove it with `BOXWOOD_OPERATOR=1 boxwood rm {session}`");
             }
         }
     }
@@ -26,6 +26,6 @@ pub(super) async fn remove_all(sessions: Sessions) {
 pub(super) fn warn(sessions: &Sessions) {
     for leftover in sessions.with_access(Access::Hosting).list() {
         let session = leftover.session_id;
-        tracing::warn!(%session, "this hosted server is unsupervised until hosting works again; remove it with `BOXWOOD_OPERATOR=1 boxwood rm`");
+        tracing::warn!(%session, "this box of a hosted MCP server is not supervised until hosting works again; to remove it, run `BOXWOOD_OPERATOR=1 boxwood rm {session}`");
     }
 }

@@ -22,8 +22,8 @@ use crate::facts;
 use crate::http::{ApiResult, BACKEND_TIMEOUT, with_timeout};
 use crate::state_dir::private_dir;
 
-/// Session id of specs that are only checked, not created.
-const PROBE_SESSION: &str = "mcp-look";
+/// Session id for availability checks, which create no box.
+const PROBE_SESSION: &str = "mcp-probe";
 /// Timeout of the availability check.
 const AVAILABILITY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -169,7 +169,7 @@ impl Runtime for DaemonRuntime {
             let admission = self.admit(&spec, mounts).await?;
             let notices = admission.exec.notices().to_vec();
             for notice in &notices {
-                tracing::info!(session = %admission.spec.session(), notice, "the box of a server differs from its settings");
+                tracing::info!(session = %admission.spec.session(), notice, "the box of a hosted MCP server differs from its definition");
             }
             let creating = self.sessions.get_or_create(admission.spec);
             let session = with_timeout(self.start_timeout, creating).await?;
@@ -180,7 +180,7 @@ impl Runtime for DaemonRuntime {
     fn exec(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<Begun>> {
         to_answer(async move {
             let admission = self.admit(&spec, Vec::new()).await?;
-            // Requires an existing box. A new one would not be the server's.
+            // Never creates a box: a new one would not have the server in it.
             let detail = self.sessions.detail(admission.spec.session())?;
             let sessions = self.sessions.expecting(Some(detail.session.incarnation));
             follow(&sessions, admission, self.start_timeout).await

@@ -378,7 +378,7 @@ async fn shut_down(
     }
     tokio::select! {
         () = app.sessions.shutdown(boxes) => {}
-        () = stop.next() => tracing::warn!("second stop signal: leaving the remaining boxes to the next daemon"),
+        () = stop.next() => tracing::warn!("another stop signal: leaving the remaining boxes to the next daemon"),
     }
     app.sockets_closed(WEBSOCKET_CLOSE_TIMEOUT).await;
     tracing::info!("stopped");

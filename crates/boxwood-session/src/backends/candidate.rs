@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use boxwood_api::with_causes;
 use boxwood_backend::{Backend, Outcome, Probe, ProbeError, Progress, StartError, StartRecorder};
 use boxwood_policy::AdmittedSpec;
 use tokio::time::{Instant, timeout};
@@ -197,7 +198,7 @@ fn verdict_of(name: &str, probe: &Result<Probe, ProbeError>) -> Verdict {
             fatal.map_or(Verdict::Works, Verdict::Fails)
         }
         Err(error) => {
-            tracing::warn!(backend = name, %error, source = ?error.source, "failed to probe a backend");
+            tracing::warn!(backend = name, error = %with_causes(error), "failed to probe a backend");
             Verdict::Fails(Fault {
                 why: error.to_string(),
                 fix: "see the cause in the log of the daemon".to_owned(),

@@ -28,7 +28,7 @@ pub(crate) async fn start(
     let backend = &lease.session.backend;
     if !backend.capabilities().managed_processes {
         return Err(SessionError::invalid(format!(
-            "the {} backend has no managed processes",
+            "the `{}` backend does not support managed processes",
             backend.name()
         )));
     }

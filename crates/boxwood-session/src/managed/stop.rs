@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use boxwood_api::with_causes;
 use boxwood_backend::{ControlError, Scope};
 
 use super::Managed;
@@ -20,7 +21,7 @@ impl Managed {
             match self.program.control.signal(SIGTERM, Scope::Tree).await {
                 Ok(()) | Err(ControlError::Ended | ControlError::Gone) => {}
                 Err(error) => {
-                    tracing::warn!(%error, process = %self.id(), "failed to send SIGTERM to a process");
+                    tracing::warn!(error = %with_causes(&error), process = %self.id(), "failed to send SIGTERM to a process");
                 }
             }
             let _ = tokio::time::timeout(grace, self.program.control.wait()).await;

@@ -91,7 +91,7 @@ impl Facts {
             .map_err(io::Error::from)
             .and_then(|line| self.0.append(&line));
         if let Err(error) = added {
-            tracing::warn!(%error, ?fact, "failed to record what happened to a program; the next daemon will not know");
+            tracing::warn!(%error, ?fact, "failed to record an event of a program; it is lost if the daemon restarts");
         }
     }
 }

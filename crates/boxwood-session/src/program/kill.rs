@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use boxwood_api::with_causes;
 use boxwood_backend::{ControlError, ProcessControl, Scope};
 use tokio::runtime::Handle;
 
@@ -46,7 +47,7 @@ pub(crate) async fn kill_tree(control: &dyn ProcessControl) -> Killed {
     match tokio::time::timeout(KILL_WAIT, killing).await {
         Ok(Ok(())) => Killed::Dead,
         Ok(Err(error)) => {
-            tracing::error!(%error, "failed to kill a program and its children");
+            tracing::error!(error = %with_causes(&error), "failed to kill a program and its children");
             Killed::Alive
         }
         Err(_) => {

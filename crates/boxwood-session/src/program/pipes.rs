@@ -69,7 +69,7 @@ impl OutputPipe {
         })
         .await;
         journal.update_end(&moved);
-        // A terminal without users reports an error instead of end of file.
+        // A terminal that no program has open reports an error instead of end of file.
         if !matches!(moved, Ok(1..)) {
             self.reader = None;
         }
@@ -149,7 +149,7 @@ impl Pipes {
     pub(crate) async fn drain(&mut self, mut on_output: impl FnMut(Stream, usize)) {
         self.stdout.queue = None;
         self.stderr.queue = None;
-        let timeout = Instant::now() + DRAIN_TIMEOUT;
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
         let mut bytes = 0;
         while self.is_open() && bytes < DRAIN_BYTES {
             let silence = Instant::now() + DRAIN_SILENCE;
@@ -160,7 +160,7 @@ impl Pipes {
                     bytes += count;
                     on_output(stream, count);
                 }
-                () = tokio::time::sleep_until(timeout.min(silence)) => break,
+                () = tokio::time::sleep_until(deadline.min(silence)) => break,
             }
         }
     }

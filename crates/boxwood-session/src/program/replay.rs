@@ -44,7 +44,7 @@ impl Since {
         }
         if requested > end {
             return Err(SessionError::invalid(format!(
-                "output from byte {requested} on: there are {end} bytes so far"
+                "output cannot start at byte {requested}: there are only {end} bytes so far"
             )));
         }
         Ok(requested)

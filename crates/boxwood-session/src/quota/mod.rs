@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use boxwood_api::{ExecExit, MountMode, Reason};
+use boxwood_api::{ExecExit, MountMode, Reason, with_causes};
 use tokio::sync::Notify;
 
 use crate::session::Session;
@@ -147,7 +147,7 @@ async fn check(session: &Session, phase: &'static str, accuracy: Accuracy) -> Re
     let used = match checking {
         Ok(Ok(None)) => return Ok(()),
         Ok(Ok(Some(used))) => used,
-        Ok(Err(error)) => return Err(unmeasured(error.to_string())),
+        Ok(Err(error)) => return Err(unmeasured(with_causes(&error))),
         Err(_) => {
             let seconds = MEASURE_TIMEOUT.as_secs();
             return Err(unmeasured(format!("it took longer than {seconds} s")));

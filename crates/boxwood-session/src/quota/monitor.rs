@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use boxwood_api::with_causes;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -90,7 +91,7 @@ async fn over_limit(session: &Session, directory: &Directory) -> Option<u64> {
         Ok(used) => used,
         Err(WalkError::Cancelled) => None,
         Err(error) => {
-            tracing::warn!(session = %session.id, %error, "failed to measure a workspace");
+            tracing::warn!(session = %session.id, error = %with_causes(&error), "failed to measure a workspace");
             (!matches!(error, WalkError::Io(_))).then_some(u64::MAX)
         }
     }
@@ -105,7 +106,7 @@ async fn kill(session: &Session) {
     // afterwards, for programs that were started meanwhile.
     session.quota.kills.fetch_add(1, Ordering::AcqRel);
     if let Err(error) = session.sandbox.kill_all().await {
-        tracing::warn!(session = %session.id, %error, "failed to kill all programs of a box at once");
+        tracing::warn!(session = %session.id, error = %with_causes(&error), "failed to kill all programs of a box at once");
         for exec in session.execs.running() {
             kill_later(Arc::clone(&exec.control));
         }

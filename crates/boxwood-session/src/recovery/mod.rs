@@ -11,7 +11,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::SessionId;
+use boxwood_api::{SessionId, with_causes};
 use boxwood_backend::{AdoptError, Backend, BoxHandle, KeptProcess, Sandbox};
 use boxwood_ledger::{Row, State, current_boot};
 use futures_util::future::join_all;
@@ -91,7 +91,7 @@ impl Registry {
     /// To be called once, before requests are served.
     pub(crate) async fn recover(self: &Arc<Self>) -> Recovery {
         let rows = self.ledger.rows().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "failed to read the ledger; sessions are restored from running boxes");
+            tracing::warn!(error = %with_causes(&error), "failed to read the ledger; sessions are restored from running boxes");
             Vec::new()
         });
         let (candidates, mut lost) = self.candidates(rows).await;
@@ -283,9 +283,9 @@ async fn adopt(backend: &dyn Backend, handle: &BoxHandle) -> Result<AdoptedBox, 
                     processes: adopted.processes,
                 });
             }
-            Err(error) => format!("its box cannot be thawed: {error}"),
+            Err(error) => format!("its box cannot be thawed: {}", with_causes(&error)),
         },
-        Ok(Err(error)) => format!("its record cannot be read: {error}"),
+        Ok(Err(error)) => format!("its record cannot be read: {}", with_causes(&*error)),
         Err(_panic) => "its record cannot be read".to_owned(),
     };
     remove(&*sandbox).await;
@@ -295,7 +295,7 @@ async fn adopt(backend: &dyn Backend, handle: &BoxHandle) -> Result<AdoptedBox, 
 /// Removes a box that no caller can access.
 async fn remove(sandbox: &dyn Sandbox) {
     if let Err(error) = sandbox.stop().await {
-        tracing::error!(name = sandbox.id(), %error, "failed to remove a box that is not adopted");
+        tracing::error!(name = sandbox.id(), error = %with_causes(&error), "failed to remove a box that is not adopted");
     }
 }
 

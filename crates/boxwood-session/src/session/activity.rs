@@ -73,7 +73,7 @@ pub(crate) struct Use {
 }
 
 impl Use {
-    /// The reaper keeps the session.
+    /// A request or a program uses the session, so the reaper keeps it.
     pub(crate) fn running(activity: &Arc<Activity>) -> Self {
         Self::new(activity, |activity| &activity.running)
     }

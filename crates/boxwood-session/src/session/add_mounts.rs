@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use boxwood_api::with_causes;
+
 use crate::session::mounts::SessionRequest;
 use crate::session::registry::{Found, Registry};
 use crate::session::{Ending, Lease, Session};
@@ -54,11 +56,11 @@ impl Lease {
             let joined = session.mounts.join(sandbox, spec, &request).await;
             // Also after a failure, because some mounts may have been added.
             if let Err(error) = session.write_record().await {
-                tracing::warn!(session = %session.id, %error, "failed to record the new mounts of a box; they are lost after a restart");
+                tracing::warn!(session = %session.id, error = %with_causes(&error), "failed to record the new mounts of a box; they are lost after a restart");
             }
             joined
                 .map_err(|source| {
-                    tracing::warn!(session = %session.id, error = %source, "failed to add a mount to a running box");
+                    tracing::warn!(session = %session.id, error = %with_causes(&source), "failed to add a mount to a running box");
                     session.mount_failed(source)
                 })
                 .map(|()| self)

@@ -1,19 +1,21 @@
 //! Removes sessions, or detaches their boxes for the next daemon.
 //!
-//! A removal runs in a task, so that it is completed even if the caller disconnects. A session is
-//! deleted from the ledger only after its box has been removed.
+//! A removal runs in a task, so that it is completed even if the caller disconnects. The ledger
+//! keeps the box until the backend has finished removing it, so that a daemon that is killed in between
+//! leaves no unknown box.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use boxwood_api::{EventKind, SessionId};
+use boxwood_api::{EventKind, SessionId, with_causes};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::error::DIED;
 use crate::session::activity::{Use, lock};
 use crate::session::registry::Registry;
 use crate::session::state::{Close, SessionState, Settle, Settled, settled};
@@ -69,7 +71,7 @@ impl Registry {
 
     /// Removes a dead session. The result settles when it is removed.
     pub(crate) fn close_dead(self: &Arc<Self>, session: &Arc<Session>) -> Settled {
-        self.close_if(session, Ending::Died, "its box died", |_| true);
+        self.close_if(session, Ending::Died, DIED, |_| true);
         self.closing(&session.id)
     }
 
@@ -124,7 +126,7 @@ impl Registry {
                 "removing the box (the backend panicked)",
             )));
             if let Err(error) = &outcome {
-                tracing::error!(session = %session.id, %error, "failed to remove the box of a session");
+                tracing::error!(session = %session.id, error = %with_causes(error), "failed to remove the box of a session");
             }
             let (id, incarnation) = (&session.id, session.incarnation);
             registry.ledger.end(id, incarnation, &why).await;
@@ -205,7 +207,7 @@ async fn stop_session(session: &Session, ending: Ending) -> Result<()> {
     if ending == Ending::Requested {
         // A frozen program cannot handle SIGTERM. If thawing fails, it is killed.
         if let Err(error) = session.activity.freeze_state.thaw().await {
-            tracing::warn!(session = %session.id, %error, "failed to thaw a box before its removal; its processes will be killed");
+            tracing::warn!(session = %session.id, error = %with_causes(&error), "failed to thaw a box before its removal; its processes will be killed");
         }
         let running = processes.iter().filter(|process| process.is_running());
         let terminating = join_all(running.map(|process| process.terminate(CLOSE_GRACE)));

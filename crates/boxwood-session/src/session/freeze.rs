@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use boxwood_api::{EventKind, SessionId};
+use boxwood_api::{EventKind, SessionId, with_causes};
 use boxwood_backend::Sandbox;
 use tokio::time::{Instant, sleep};
 
@@ -102,7 +102,7 @@ impl FreezeState {
             }
             // It may be partly frozen: the next request thaws it, and the next scan tries again.
             Err(error) => {
-                tracing::warn!(session = %self.session, %error, "failed to freeze an idle box");
+                tracing::warn!(session = %self.session, error = %with_causes(&error), "failed to freeze an idle box");
                 if self.sandbox.thaw().await.is_ok() {
                     self.maybe_frozen.store(false, Ordering::SeqCst);
                 }

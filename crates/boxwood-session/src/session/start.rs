@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
-use boxwood_api::{EventKind, SessionId};
+use boxwood_api::{EventKind, SessionId, with_causes};
 use boxwood_backend::{BoxHandle, StartRecorder};
 use boxwood_ledger::{Ledger, LedgerError, Row, State, current_boot};
 use boxwood_policy::AdmittedSpec;
@@ -36,7 +36,7 @@ impl Registry {
         let outcome = match created {
             Ok(session) => self.serve(session),
             Err(error) => {
-                tracing::warn!(session = %spec.session(), %error, "failed to start the box of a session");
+                tracing::warn!(session = %spec.session(), error = %with_causes(&error), "failed to start the box of a session");
                 self.ledger.forget(row.incarnation);
                 lock(&self.slots).remove(spec.session());
                 Err(error)
@@ -70,7 +70,7 @@ impl Registry {
         };
         if let Err(error) = finished {
             if let Err(error) = session.sandbox.stop().await {
-                tracing::error!(session = %session.id, %error, "failed to remove the box of a session");
+                tracing::error!(session = %session.id, error = %with_causes(&error), "failed to remove the box of a session");
             }
             return Err(error);
         }

@@ -1,5 +1,7 @@
-//! How many boxes to prewarm: between one and the maximum of the profile. Requests increase the number,
-//! misses more than hits; time without requests halves it.
+//! How many boxes to prewarm: between one and the maximum of the profile.
+//!
+//! A request that gets a prewarmed box (a hit) increases the number by one, a request that finds none (a
+//! miss) doubles it, and time without requests halves it.
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use boxwood_api::with_causes;
 use boxwood_backend::{BoxHandle, Progress, StartRecorder};
 use boxwood_policy::AdmittedSpec;
 use tokio::task::JoinSet;
@@ -93,7 +94,7 @@ async fn prewarm(registry: &Registry, spec: Arc<AdmittedSpec>) {
     let Some(backend) = registry.backends.current_of(&spec) else {
         tracing::warn!(
             profile = spec.profile(),
-            "there is no backend for prewarmed boxes"
+            "no backend is available for prewarmed boxes"
         );
         warm.pause(&spec);
         return;
@@ -106,7 +107,7 @@ async fn prewarm(registry: &Registry, spec: Arc<AdmittedSpec>) {
     let started_box = match started {
         Ok(started_box) => started_box,
         Err(error) => {
-            tracing::warn!(profile = spec.profile(), %error, "failed to prewarm a box");
+            tracing::warn!(profile = spec.profile(), error = %with_causes(&error), "failed to prewarm a box");
             warm.pause(&spec);
             return;
         }

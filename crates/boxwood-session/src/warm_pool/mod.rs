@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use boxwood_api::with_causes;
 use boxwood_backend::{BoxHandle, Progress, StartRecorder, start_step};
 use boxwood_policy::AdmittedSpec;
 use futures_util::future::join_all;
@@ -254,7 +255,7 @@ async fn stop_all(boxes: impl IntoIterator<Item = PrewarmedBox>) {
     let stops = boxes.into_iter().map(|prewarmed| async move {
         let sandbox = &prewarmed.started_box.sandbox;
         if let Err(error) = sandbox.stop().await {
-            tracing::warn!(%error, name = sandbox.id(), "failed to remove a prewarmed box");
+            tracing::warn!(error = %with_causes(&error), name = sandbox.id(), "failed to remove a prewarmed box");
         }
     });
     join_all(stops).await;

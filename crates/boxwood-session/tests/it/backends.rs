@@ -150,7 +150,7 @@ async fn an_unknown_backend_is_an_error_that_lists_the_known_ones() {
         assert_eq!(error.code(), ErrorCode::ValidationError);
         assert_eq!(
             error.to_string(),
-            "there is no backend `none`; there are one, lost, two, far"
+            "unknown backend `none`, available backends: one, lost, two, far"
         );
     }
 }
@@ -378,7 +378,10 @@ async fn capabilities_are_those_of_the_backend_of_the_box() {
         let live = in_time(daemon.sessions.stream(admission, terminal(), Resume::Never)).await;
         assert_eq!(live.is_ok(), has_one, "{backend}");
         if let Err(error) = live {
-            assert_eq!(error.to_string(), "the two backend has no terminals");
+            assert_eq!(
+                error.to_string(),
+                "the `two` backend does not support terminals"
+            );
         }
     }
 }

@@ -97,7 +97,7 @@ impl Mapping {
         while let Some((event, _)) = reader.next()? {
             match event {
                 Event::DocumentStart(..) if documents > 0 => {
-                    return Err(refused("front matter holds more than one document"));
+                    return Err(refused("front matter contains more than one YAML document"));
                 }
                 Event::DocumentStart(..) => documents += 1,
                 Event::MappingStart(style, _, tag) => {
@@ -133,13 +133,13 @@ impl<'a, I: Iterator<Item = Result<(Event<'a>, Span), ScanError>>> Reader<I> {
         let (event, span) = next.map_err(|error| refused(error.to_string()))?;
         let range = span
             .byte_range()
-            .ok_or_else(|| refused("positions are missing"))?;
+            .ok_or_else(|| refused("the YAML parser reported no position"))?;
         Ok(Some((event, range)))
     }
 
     fn next_in_collection(&mut self) -> Result<(Event<'a>, Range<usize>), SkillError> {
         self.next()?
-            .ok_or_else(|| refused("a collection never ends"))
+            .ok_or_else(|| refused("a list or a mapping is not closed"))
     }
 
     /// The nesting limit of the parser bounds the recursion.
@@ -194,7 +194,7 @@ impl<'a, I: Iterator<Item = Result<(Event<'a>, Span), ScanError>>> Reader<I> {
             }
             let key = self.node(event)?;
             if !matches!(key, Value::Scalar { .. } | Value::Null) {
-                return Err(refused("a list or a mapping stands where a key must be"));
+                return Err(refused("a list or a mapping cannot be a key"));
             }
             if key.as_text() == Some("<<") {
                 return Err(refused("front matter has a merge key (`<<`)"));

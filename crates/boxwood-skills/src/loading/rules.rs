@@ -16,7 +16,7 @@ const KNOWN: [&str; 7] = [
     "compatibility",
     "metadata",
     "allowed-tools",
-    // Extensions of LangBot.
+    // An extension of LangBot.
     "display_name",
 ];
 const BODY_LINES: usize = 500;
@@ -83,7 +83,7 @@ pub(crate) fn check(document: &Document, directory: &str) -> Vec<SkillWarning> {
     if lines > BODY_LINES {
         warn(
             "body_length",
-            format!("the body has {lines} lines; below 500 is recommended"),
+            format!("the body has {lines} lines; at most {BODY_LINES} are recommended"),
         );
     }
     warnings
@@ -107,7 +107,7 @@ fn check_name(name: &str, directory: &str, warn: &mut impl FnMut(&str, String)) 
     check_length("name", name, 0..=64, "1 to 64", warn);
     let normal: String = name.nfkc().collect();
     if !is_portable(&normal) {
-        let rule = "lower-case letters, digits and single hyphens inside";
+        let rule = "use lower-case letters and digits, separated by single hyphens";
         warn(
             "name_characters",
             format!("name `{name}` is not portable: {rule}"),

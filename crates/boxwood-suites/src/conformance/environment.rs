@@ -1,4 +1,4 @@
-//! What a command finds around it: variables, names, tools.
+//! The environment of a command: variables, names, tools, devices, descriptors.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ const FIXED: [(&str, &str); 4] = [
     ("PYTHONUNBUFFERED", "1"),
 ];
 
-/// May be there beside the fixed ones and `PATH`. Anything else came from somewhere it should not.
+/// May be set in addition to the fixed ones. Any other variable is a leak of the daemon's environment.
 const ALLOWED: [&str; 21] = [
     "PATH",
     "LOGNAME",
@@ -90,7 +90,7 @@ async fn the_environment_is_the_documented_one(fixture: &Fixture) -> anyhow::Res
     for name in found.keys() {
         let documented =
             FIXED.iter().any(|(fixed, _)| fixed == name) || ALLOWED.contains(&name.as_str());
-        ensure!(documented, "`{name}` came from somewhere else: {found:?}");
+        ensure!(documented, "`{name}` is not documented: {found:?}");
     }
     Ok(())
 }
@@ -126,14 +126,14 @@ async fn commands_run_as_box(fixture: &Fixture) -> anyhow::Result<()> {
     let groups = test_box.stdout_of("id -G").await?;
     let mapped = groups
         .split_whitespace()
-        .filter(|group| !is_mark(fixture, group))
+        .filter(|group| !is_tag(fixture, group))
         .all(|group| group == "1000" || group == "65534");
-    ensure!(mapped, "groups of the daemon's: {groups:?}");
+    ensure!(mapped, "groups of the daemon in the box: {groups:?}");
     Ok(())
 }
 
-/// On a kernel that knows neither cgroups nor subreapers a command is known by a group of its own.
-fn is_mark(fixture: &Fixture, group: &str) -> bool {
+/// On a kernel without cgroups and subreapers, each command is tagged with a supplementary group.
+fn is_tag(fixture: &Fixture, group: &str) -> bool {
     !fixture.host().has_feature(Feature::HostKernel)
         && group.parse().is_ok_and(|group: u32| group >= 1 << 31)
 }

@@ -247,7 +247,7 @@ async fn the_other_programs_of_the_box_live_on(fixture: &Fixture) -> anyhow::Res
     Ok(())
 }
 
-/// Whatever a backend keeps and reuses between commands must not carry the kill on.
+/// What a backend reuses between commands, such as cgroups, must not kill the next command.
 async fn commands_after_a_kill_run_as_before(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     for round in 0..10 {

@@ -293,7 +293,7 @@ async fn the_capabilities_are_what_is_offered(fixture: &Fixture) -> anyhow::Resu
     Ok(())
 }
 
-/// A client that asks all the same gets an answer, and the box lives on.
+/// A request for a missing feature gets an error, and the box keeps running.
 async fn what_is_not_offered_is_refused(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let source = fixture.host_dir("source")?;

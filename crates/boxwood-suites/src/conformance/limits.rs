@@ -67,15 +67,15 @@ async fn memory_bites_and_the_exit_says_so(fixture: &Fixture) -> anyhow::Result<
         ran.exit
     );
     ensure!(!ran.exit.pids_limit, "{:?}", ran.exit);
-    // Init is none of the victims, and the next command is not blamed for the last.
+    // Init was not killed, and the next command is not reported as killed.
     test_box.assert_responsive().await?;
     let ran = test_box.sh("exit 3").await?;
     ensure!(ran.code() == Some(3) && !ran.exit.oom, "{:?}", ran.exit);
     Ok(())
 }
 
-/// With the sizes a box has by default: whether the area or the memory is full first, the writer
-/// is who pays, and the box lives on.
+/// With the default sizes: whether the area or the memory is full first, only the writing command fails, and the box
+/// keeps running.
 async fn filling_every_area_costs_the_writer_only(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new().memory_mb(128)).await?;
     if !expected(fixture, &test_box, Mechanism::MemoryLimit)? {

@@ -1,4 +1,4 @@
-//! What every box does the same way, whatever it is made of.
+//! Behaviour that is the same for the boxes of all backends.
 
 mod adoption;
 mod environment;

@@ -1,4 +1,4 @@
-//! The box's own file system: what can be written, what cannot, and how much.
+//! The root file system of a box: which directories are writable, and their size limits.
 
 use anyhow::ensure;
 use boxwood_api::Mechanism;
@@ -106,7 +106,7 @@ async fn the_system_is_never_writable(fixture: &Fixture) -> anyhow::Result<()> {
         if user == BoxUser::Root && !fixture.host().root_inside {
             continue;
         }
-        // Root's own layer over an image is as writable as it should be.
+        // The image has a writable layer of its own, which root inside may change.
         if user == BoxUser::Root && fixture.host().root == RootFrom::AnImage {
             continue;
         }
@@ -126,7 +126,7 @@ async fn the_system_is_never_writable(fixture: &Fixture) -> anyhow::Result<()> {
                 "{path} could be written by {user:?}"
             );
         }
-        // Asked, not done: without a wall these would be the host's.
+        // Only checked, not written: with broken isolation these are the host's files.
         let text = test_box
             .stdout_of("for f in /usr/bin/env /usr/bin/python3 /bin/sh /usr/bin /etc/ssl; do [ -w $f ] && echo $f; done; true")
             .await?;
@@ -170,7 +170,7 @@ async fn a_box_user_root_is_root_inside_only(fixture: &Fixture) -> anyhow::Resul
         )
         .await?;
     ensure!(text == "0\n0\n0000000000000000\n", "{text:?}");
-    ensure!(writes(&test_box, "/root/x").await?, "root has a home");
+    ensure!(writes(&test_box, "/root/x").await?, "/root is not writable");
     let outside = test_box
         .stdout_of("cut -c1-10,11-20,21- /proc/self/uid_map")
         .await?;
@@ -180,12 +180,12 @@ async fn a_box_user_root_is_root_inside_only(fixture: &Fixture) -> anyhow::Resul
     });
     ensure!(
         !host_zero || !fixture.host().is_root(),
-        "root inside is root outside: {outside:?}"
+        "root inside is the host's root: {outside:?}"
     );
     Ok(())
 }
 
-/// Fills a directory with zeroes until it is full, and says how many MiB went in.
+/// Writes zeroes to a file until the directory is full. Returns the number of MiB, and whether it was full.
 async fn fill(
     test_box: &TestBox,
     directory: &str,
@@ -203,7 +203,7 @@ while done < {stop_at_mib} << 20:
     try:
         done += os.write(fd, block)
     except OSError as fault:
-        # A message queue is no place for bytes, and the kernel counts how many there are.
+        # A message queue: files in it cannot be written, and the kernel limits their number.
         if fault.errno == errno.EINVAL and done == 0:
             full = 1
             break
@@ -237,7 +237,7 @@ async fn tmp_is_bounded(fixture: &Fixture) -> anyhow::Result<()> {
     );
     ensure!(
         writes(&test_box, "/tmp/x").await?,
-        "/tmp stays full when the filler is gone"
+        "/tmp is still full after the file was removed"
     );
     test_box.assert_responsive().await
 }
@@ -283,7 +283,10 @@ async fn every_writable_place_is_bounded(fixture: &Fixture) -> anyhow::Result<()
         .collect();
     dirs.sort_unstable();
     dirs.dedup();
-    ensure!(dirs.len() >= 4, "too few places to be true: {dirs:?}");
+    ensure!(
+        dirs.len() >= 4,
+        "writable directories are missing: {dirs:?}"
+    );
     for directory in dirs {
         let (mib, full) = fill(&test_box, directory, 128).await?;
         ensure!(full, "{directory} took {mib} MiB and was not full");

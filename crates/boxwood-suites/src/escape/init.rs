@@ -34,7 +34,7 @@ async fn cannot_stop_read_slow_or_speak_to_init_as_root_inside(
         return fixture.assert_no_root_inside().await;
     }
     let test_box = fixture.start(&BoxSpec::new().user(BoxUser::Root)).await?;
-    // Root inside may or may not be init's own uid; nothing but a signal without effect may pass.
+    // Root inside may have init's uid. Then signals are allowed, and must have no effect.
     let same = !test_box.sandbox().label().has(Mechanism::SeparateInitUid);
     let args: &[&str] = if same { &["same_uid"] } else { &[] };
     attack!("init", 45).assert_refused(&test_box, args).await?;

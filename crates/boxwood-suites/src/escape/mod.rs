@@ -1,4 +1,4 @@
-//! Attacks. Each case is named by what must not work.
+//! Attacks from inside a box. The name of a case says what must not work.
 
 mod attack;
 mod bombs;

@@ -53,8 +53,8 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// Runs one case on a bench, then stops every box it left and drops the backend, whatever
-/// came of it. A panic in a case is its failure, not the harness's.
+/// Runs one case, then stops every box that it left running and shuts the backend down, also after a failure. A panic
+/// counts as a failure of the case.
 pub async fn run_case(case: Case, fixture: Fixture) -> anyhow::Result<()> {
     let fixture = Arc::new(fixture);
     let task = tokio::spawn({

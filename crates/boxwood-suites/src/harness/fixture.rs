@@ -1,4 +1,4 @@
-//! The place one case works at: a backend, a description of its host, and a scratch directory.
+//! What one case uses: a backend, a description of its host, and a scratch directory.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ impl Fixture {
             .prefix("boxwood-suite-")
             .tempdir()
             .context("making a scratch directory")?;
-        // World-readable on purpose: what keeps a box out of it must be the box, not its mode.
+        // World-readable, so that the isolation of the box is tested and not the mode of the directory.
         std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755))?;
         Ok(Self {
             backend,
@@ -82,8 +82,8 @@ impl Fixture {
             .context("the box was expected to start")
     }
 
-    /// Where commands cannot be root inside, asking for it is refused, or what they get is a root of
-    /// the box's own user namespace. It is never the host's.
+    /// Where commands cannot be root inside, a request for it is refused, or they are root of the box's own user
+    /// namespace, but never the host's root.
     pub(crate) async fn assert_no_root_inside(&self) -> anyhow::Result<()> {
         let spec = BoxSpec::new().user(BoxUser::Root);
         let test_box = match self.try_start(&spec).await? {
@@ -98,7 +98,7 @@ impl Fixture {
         test_box.assert_isolated().await
     }
 
-    /// The outer error is the suite's own, the inner one the backend's answer.
+    /// The outer error is one of the test itself, the inner one is the backend's.
     pub async fn try_start(&self, spec: &BoxSpec) -> anyhow::Result<Result<TestBox, StartError>> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let spec = self.imported.resolve(self, spec).await?;
@@ -133,7 +133,7 @@ impl Fixture {
         TestBox::new(sandbox)
     }
 
-    /// Leaves every box to the next daemon, and drops the backend.
+    /// Leaves every box running for the next daemon, and shuts the backend down.
     pub(crate) async fn detach_boxes(&self) {
         let boxes = std::mem::take(&mut *self.lock());
         for sandbox in &boxes {
@@ -143,14 +143,14 @@ impl Fixture {
         self.backend.shutdown().await;
     }
 
-    /// Stops and removes whatever was made here, and drops the backend.
+    /// Stops all boxes, removes the imported images, and shuts the backend down.
     pub async fn close(&self) -> anyhow::Result<()> {
         let swept = self.sweep().await;
         self.backend.shutdown().await;
         swept
     }
 
-    /// Stops whatever a case left running, and removes the images it imported.
+    /// Stops the boxes that a case left running, and removes the images that it imported.
     pub(crate) async fn sweep(&self) -> anyhow::Result<()> {
         let boxes = std::mem::take(&mut *self.lock());
         for sandbox in boxes {

@@ -20,7 +20,7 @@ pub struct MissingMechanism {
     pub why: &'static str,
 }
 
-/// Something a backend may do without. None of these is a wall.
+/// A feature that a backend may lack. None of them is part of the isolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
     /// File calls, done inside the box.
@@ -35,8 +35,8 @@ pub enum Feature {
     HostMounts,
     /// Files of a mount are the box's user's inside and their owner's outside.
     Owners,
-    /// The kernel that the box is on is the host's own, which sees the box's processes, and whose
-    /// own walls are what the cases try.
+    /// The box runs on the host's kernel: the host sees its processes, and the cases attack the isolation of that
+    /// kernel.
     HostKernel,
     /// Boxes outlive the daemon, and the next one takes them over.
     Adoption,
@@ -54,7 +54,7 @@ impl Feature {
         Self::Adoption,
     ];
 
-    /// As people say it.
+    /// The name in the output of the tests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Files => "file calls",
@@ -111,15 +111,15 @@ pub struct Host {
     pub counters: bool,
     /// Whether commands can be root inside (and there only).
     pub root_inside: bool,
-    /// Whether a writable root is as large as whatever it lies on. `DiskQuota` is then absent from
-    /// boxes with such a root, and in force in boxes with a read-only one.
+    /// Whether a writable root has no size limit of its own. `DiskQuota` is then missing in boxes with a writable root,
+    /// and in force in boxes with a read-only one.
     pub unbounded_writable_root: bool,
     /// Whether what the kernel counts for each user (inotify instances, pending signals) is counted
     /// for each box alone.
     pub own_counts: bool,
     pub root: RootFrom,
     pub images: ImagesFrom,
-    /// How many boxes make a crowd: some start in a millisecond, some take a second.
+    /// How many boxes the cases with many boxes start: some backends need a millisecond per box, some a second.
     pub crowd: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The host's side of a case: things a box must not reach, and a look at what it left behind.
+//! The host's side of a case: processes and listeners that a box must not reach, and checks for leftovers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::linux::net::SocketAddrExt as _;
@@ -11,10 +11,10 @@ use anyhow::{Context as _, bail, ensure};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::process::{Child, Command};
 
-/// Where the kernel was built to show it.
+/// Exists only if the kernel was built with it.
 const CONNECTIONS: &str = "/proc/net/nf_conntrack";
 
-/// A process of the host's, with words in its command line that nothing else has.
+/// A process of the host with a unique marker in its command line.
 pub(crate) struct HostProcess {
     child: Child,
     pub(crate) pid: u32,
@@ -24,7 +24,7 @@ impl HostProcess {
     pub(crate) fn start(marker: &str) -> anyhow::Result<Self> {
         let child = Command::new("/bin/sh")
             .args(["-c", "while :; do sleep 1; done", marker])
-            // Its `sleep` outlives it by a moment and must not hold the test's own output.
+            // Its `sleep` outlives it for a moment and must not keep the test's output open.
             .stdin(std::process::Stdio::null())
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null())
@@ -130,7 +130,7 @@ impl Listeners {
     /// TCP on loopback and on every address, UDP on every address, an abstract Unix socket.
     pub(crate) async fn open() -> anyhow::Result<Self> {
         let loopback = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        // `::` takes IPv4 as well; where IPv6 is off, plain IPv4 has to do.
+        // `::` accepts IPv4 as well. Hosts without IPv6 only have IPv4.
         let any = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).await {
             Ok(any) => any,
             Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await?,
@@ -174,12 +174,12 @@ impl Listeners {
                 connections.record(format!("abstract socket from pid {peer:?}"));
             }
         }));
-        listeners.answer_the_host().await?;
+        listeners.check_from_host().await?;
         Ok(listeners)
     }
 
-    /// The listeners are real: the host itself reaches them. Its own arrivals are forgotten.
-    async fn answer_the_host(&self) -> anyhow::Result<()> {
+    /// Checks that the listeners work: the host can connect to them. Its own connections are not recorded.
+    async fn check_from_host(&self) -> anyhow::Result<()> {
         for port in [self.loopback_port, self.any_port] {
             tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port))
                 .await
@@ -192,7 +192,10 @@ impl Listeners {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let arrivals = self.arrivals();
-        ensure!(arrivals.len() == 2, "the host's own calls: {arrivals:?}");
+        ensure!(
+            arrivals.len() == 2,
+            "expected two connections of the host: {arrivals:?}"
+        );
         self.arrivals.lock().clear();
         Ok(())
     }
@@ -201,14 +204,14 @@ impl Listeners {
         self.arrivals.lock().clone()
     }
 
-    /// The outcome of an attack on these listeners. A success of it and an arrival are both failures,
-    /// and the error has what the host's network was like then.
+    /// Checks the outcome of an attack on these listeners. It fails if a probe succeeded or something arrived; the
+    /// error then contains the state of the host's network.
     pub(crate) async fn check_no_arrivals<T>(
         &self,
         attacked: anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         if attacked.is_err() {
-            // What has just connected may still have to be accepted.
+            // A new connection may not be accepted yet.
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         let arrivals = self.arrivals();

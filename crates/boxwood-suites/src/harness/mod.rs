@@ -60,7 +60,7 @@ pub fn run_conformance(setup: impl BackendSetup) -> ! {
     let mut trials = trials(&setup, crate::conformance());
     trials.extend(handover::trials(&setup, crate::conformance::adoption()));
     trials.push(Trial::test("matrix::the_column_is_written", move || {
-        let outcome = on_bench(setup.as_ref(), |fixture| {
+        let outcome = with_fixture(setup.as_ref(), |fixture| {
             let setup = Arc::clone(&setup);
             async move {
                 let outcome = matrix::write(&fixture, &setup.column()).await;
@@ -84,7 +84,7 @@ fn trials<S: BackendSetup>(setup: &Arc<S>, cases: Vec<Case>) -> Vec<Trial> {
         let missing_features = host.as_ref().and_then(|host| case.missing_features(host));
         let setup = Arc::clone(setup);
         let trial = Trial::test(case.name, move || {
-            let outcome = on_bench(setup.as_ref(), |fixture| run_case(case, fixture));
+            let outcome = with_fixture(setup.as_ref(), |fixture| run_case(case, fixture));
             outcome.map_err(|error| failed(&error))
         });
         match missing_features {
@@ -110,8 +110,8 @@ pub fn failed(error: &anyhow::Error) -> Failed {
     format!("{error:#}").into()
 }
 
-/// Launches a backend of the test's own and works on a bench with it.
-fn on_bench<F>(setup: &dyn BackendSetup, work: impl FnOnce(Fixture) -> F) -> anyhow::Result<()>
+/// Launches a backend for one test and runs `work` with a fixture.
+fn with_fixture<F>(setup: &dyn BackendSetup, work: impl FnOnce(Fixture) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
 {

@@ -1,4 +1,4 @@
-//! A box in a case's hands: run this, read that, say what came of it.
+//! A box under test: runs commands, calls file routes, adds mounts, and checks the outcome.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -94,7 +94,7 @@ impl TestBox {
         self.run(shell(script)).await
     }
 
-    /// What a shell script printed; anything but success is an error.
+    /// Standard output of a shell script. Every other exit than 0 is an error.
     pub async fn stdout_of(&self, script: &str) -> anyhow::Result<String> {
         self.sh(script).await?.text()
     }
@@ -113,7 +113,7 @@ impl TestBox {
             .with_context(|| format!("no answer to {description}"))
     }
 
-    /// The fault a file call is expected to end with.
+    /// The fault of a file call that must fail.
     pub async fn file_fault(&self, call: FileCall) -> anyhow::Result<FileFault> {
         let description = format!("{call:?}");
         match self.try_file(call).await? {
@@ -123,7 +123,7 @@ impl TestBox {
         }
     }
 
-    /// Adds a directory or file of the host to the running box, checked here and now.
+    /// Adds a directory or file of the host to the running box, after policy admitted it.
     pub async fn mount(
         &self,
         source: &Path,
@@ -135,7 +135,7 @@ impl TestBox {
             .with_context(|| format!("mounting at {mount_path}"))
     }
 
-    /// The outer error is the suite's own, the inner one the backend's answer.
+    /// The outer error is one of the test itself, the inner one is the backend's.
     pub async fn try_mount(
         &self,
         source: &Path,
@@ -190,21 +190,20 @@ impl TestBox {
         Ok(content)
     }
 
-    /// Answers within a few seconds, so the box, its init and the backend are all well.
+    /// Checks that the box still runs commands, so its init and the backend work.
     pub async fn assert_responsive(&self) -> anyhow::Result<()> {
         ensure!(self.sandbox.is_alive(), "the box is dead");
-        let output = tokio::time::timeout(Duration::from_secs(20), self.stdout_of("echo well"))
+        let output = tokio::time::timeout(Duration::from_secs(20), self.stdout_of("echo alive"))
             .await
             .context("the box does not answer")??;
-        ensure!(output == "well\n", "the box said {output:?}");
+        ensure!(output == "alive\n", "the output is {output:?}");
         Ok(())
     }
 
-    /// Checks the isolation before anything that would harm the host without it: a suite that
-    /// finds a broken backend must not take the machine down with it.
+    /// Checks the basic isolation. Called before commands that would harm the host if the isolation were broken.
     pub async fn assert_isolated(&self) -> anyhow::Result<()> {
         if self.sandbox.label().has(Mechanism::KernelBoundary) {
-            // Another kernel shows namespaces of its own, or none; that it is another must be seen.
+            // Namespaces of another kernel cannot be compared, but its version differs.
             let inside = self.stdout_of("uname -rv").await?;
             let host = rustix::system::uname();
             let release = host.release().to_string_lossy().into_owned();
@@ -225,8 +224,8 @@ impl TestBox {
                 "the box is in the host's own {name} namespace"
             );
         }
-        // A map names ids of the namespace around it, which is the host's for root's boxes. What an
-        // ordinary user starts is never root there.
+        // A uid map names ids of the parent namespace, which is the host's if the daemon runs as root. Boxes of other
+        // users never have the uid of root there.
         if !rustix::process::geteuid().is_root() {
             return Ok(());
         }
@@ -312,7 +311,7 @@ async fn read_all(mut stream: Box<dyn AsyncRead + Send + Unpin>) -> std::io::Res
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes).await {
         Ok(_) => Ok(bytes),
-        // How a terminal's master says that its other side is gone.
+        // A terminal's master reports EIO after its slave was closed.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
             Ok(bytes)
         }

@@ -1,4 +1,4 @@
-//! A daemon that can be killed without killing the test: the test's own program, run once more.
+//! A daemon that can be killed without killing the test: a child process that runs the test's own program.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub(super) fn run_as_daemon_if_requested(setup: &dyn BackendSetup) {
     std::process::exit(1)
 }
 
-/// Starts boxes with something running in them, says so, and waits to be killed.
+/// Starts boxes with a running command each, prints `READY`, and waits to be killed.
 fn serve(setup: &dyn BackendSetup, dirs: &StateDirs) -> anyhow::Result<()> {
     let host = setup.host()?;
     let backend = setup.launch(dirs)?;
@@ -70,7 +70,10 @@ pub(super) fn run_and_kill(dirs: &StateDirs) -> anyhow::Result<()> {
     daemon.kill()?;
     daemon.wait()?;
     let line = line?.unwrap_or_default();
-    ensure!(line == READY, "the daemon said {line:?}");
+    ensure!(
+        line == READY,
+        "the daemon printed {line:?} instead of its ready line"
+    );
     Ok(())
 }
 
@@ -85,7 +88,7 @@ pub(super) fn reap_orphans() -> anyhow::Result<()> {
             Ok(None) => {
                 ensure!(
                     began.elapsed() < ORPHAN_TIMEOUT,
-                    "processes of the killed daemon live on"
+                    "processes of the killed daemon are still running"
                 );
                 std::thread::sleep(Duration::from_millis(5));
             }

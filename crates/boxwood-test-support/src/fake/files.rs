@@ -1,7 +1,6 @@
-//! Files of a pretended box, resolved below its root by the kernel.
+//! Files of a fake box, resolved below its root by the kernel.
 //!
-//! A symlink in the box, however it is written, is followed inside it: `openat2` is told that the
-//! box's directory is the root.
+//! Symlinks are followed inside the box only: `openat2` with `RESOLVE_IN_ROOT` takes the box's directory as root.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -132,7 +131,7 @@ fn list(fake_box: &FakeBox, path: &str, limit: usize) -> Result<FileAnswer, File
             continue;
         }
         let Ok(stat) = statat(&directory, found.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
-            // Gone since it was listed.
+            // Removed since it was listed.
             continue;
         };
         let name = found.file_name().to_string_lossy().into_owned();
@@ -167,7 +166,7 @@ fn mkdir(fake_box: &FakeBox, path: &str, parents: bool) -> Result<FileAnswer, Fi
     match mkdirat(&directory, name, mode) {
         Ok(()) => Ok(FileAnswer::Done),
         Err(Errno::EXIST) if parents => {
-            // As `mkdir -p`: content with a directory, not with a file.
+            // As `mkdir -p`: an existing directory is accepted, a file is not.
             resolve(
                 fake_box,
                 path,

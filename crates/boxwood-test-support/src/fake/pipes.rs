@@ -15,7 +15,7 @@ use super::control::FakeControl;
 use super::link::{Link, Token};
 use super::program::{Ends, Program};
 
-/// Everything a daemon has of a program that was just started, or was kept for it.
+/// The process handle of a program that was just started, or that an earlier daemon kept.
 pub(super) fn process(link: &Arc<Link>, program: &Arc<Program>, ends: Ends) -> io::Result<Process> {
     let token = Arc::new(Token::new(Arc::clone(link), Arc::clone(program)));
     let control = Arc::new(FakeControl::new(Arc::clone(&token)));
@@ -180,7 +180,7 @@ impl Drop for PipeIn {
     }
 }
 
-/// A terminal's stream, for as long as its daemon lives.
+/// A terminal's stream. It makes no progress after its daemon was killed.
 struct Held<S> {
     stream: S,
     token: Arc<Token>,

@@ -1,4 +1,4 @@
-//! A daemon's hold on a pretended box.
+//! The sandbox object of a daemon for a fake box.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::{Mounting, control, files, launch, lock, pipes};
 pub(super) struct FakeSandbox {
     link: Arc<Link>,
     label: IsolationLabel,
-    /// `None`: takes no mounts while it lives.
+    /// `None` if mounts cannot be added to the running box.
     mounting: Option<Arc<Mounting>>,
     freezes: bool,
 }
@@ -34,7 +34,7 @@ impl FakeSandbox {
         }
     }
 
-    /// With everything that an earlier daemon kept. The rest ends here.
+    /// Takes over the programs that an earlier daemon kept, and kills the others.
     pub(super) fn adopted(self, record: Vec<u8>) -> io::Result<Adopted> {
         let mut processes = Vec::new();
         for program in self.link.fake_box.all() {
@@ -64,7 +64,7 @@ impl FakeSandbox {
         host.faults.reach(point, life, Some(fake_box)).await
     }
 
-    /// Looking through `/proc` takes a while.
+    /// Runs `work` on a blocking thread, because it scans `/proc`.
     async fn run_blocking(&self, work: fn(&FakeBox)) -> Result<(), ControlError> {
         let fake_box = Arc::clone(&self.link.fake_box);
         let done = tokio::task::spawn_blocking(move || work(&fake_box)).await;

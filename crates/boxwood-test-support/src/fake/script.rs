@@ -1,13 +1,13 @@
-//! Programs that are threads of the test: quick to start, and they end when the test says so.
+//! Programs that are threads of the test: they start quickly, and the test decides when they end.
 //!
 //! `/bin/sh -c "@ WORDS"`, or the program `@` with words as its arguments, is such a program. Its words
 //! are commands, one after the other, with `;` between them:
 //!
 //! - `name NAME`: how [`super::FakeBox::end_program`] finds it
-//! - `say TEXT`, `moan TEXT`: a line to stdout, or to stderr
+//! - `say TEXT`, `moan TEXT`: prints a line to stdout, or to stderr
 //! - `flood N`: N bytes to stdout
 //! - `echo`: stdin to stdout, until stdin ends
-//! - `stay`: waits to be ended
+//! - `stay`: waits until it is ended
 //! - `exit CODE`: at once
 
 use std::io;
@@ -97,7 +97,7 @@ impl Script {
     /// The first reason counts.
     pub(super) fn end(&self, status: ExitStatus) {
         lock(&self.end_signal.status).get_or_insert(status);
-        // A full counter wakes just as well.
+        // The write fails only if the counter is full; then the descriptor is readable already.
         let _ = rustix::io::write(&self.end_signal.wake, &1_u64.to_ne_bytes());
     }
 }
@@ -106,7 +106,7 @@ fn commands(text: &str) -> impl Iterator<Item = &str> {
     text.split(';').map(str::trim)
 }
 
-/// It was ended meanwhile.
+/// The script ends with this status.
 struct Ended(ExitStatus);
 
 impl RunningScript {
@@ -180,7 +180,7 @@ impl RunningScript {
         if let Some((end, events)) = ready {
             waiting.push(PollFd::from_borrowed_fd(end, events));
         }
-        // Whatever it says, the caller tries again.
+        // The result is not needed: the caller repeats its operation.
         let _ = poll(&mut waiting, None);
         match *lock(&self.end_signal.status) {
             Some(status) => Err(Ended(status)),

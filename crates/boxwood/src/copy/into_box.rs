@@ -65,7 +65,13 @@ fn absolute_name(source: &Path) -> Outcome<String> {
     path.file_name()
         .and_then(|name| name.to_str())
         .map(str::to_owned)
-        .ok_or_else(|| Failure::usage(format!("`{}` has no name to copy to", source.display())))
+        .ok_or_else(|| {
+            let source = source.display();
+            Failure::usage(format!(
+                "`{source}` does not end with a file name that is UTF-8"
+            ))
+            .hint("end the destination with the name of the copy")
+        })
 }
 
 fn join(directory: &str, name: &str) -> String {
@@ -91,7 +97,7 @@ impl Upload<'_> {
     async fn tree(&self, from: PathBuf, to: String, existing: Option<FileKind>) -> Outcome<()> {
         if existing.is_some_and(|kind| kind == FileKind::File) {
             return Err(Failure::usage(format!(
-                "`{to}` is a file; a directory cannot go there"
+                "cannot copy a directory to `{to}`, which is a file"
             )));
         }
         let mut pending = vec![(from, to)];

@@ -32,10 +32,8 @@ pub(crate) async fn out_of_box(
     match entry.kind {
         FileKind::Directory => download.tree(source.to_owned(), to).await,
         FileKind::File => download.file(source, &to, &entry).await,
-        FileKind::Symlink => {
-            Err(Failure::usage(format!("`{source}` is a symbolic link"))
-                .hint("name what it points to"))
-        }
+        FileKind::Symlink => Err(Failure::usage(format!("`{source}` is a symbolic link"))
+            .hint("copy the file or directory that it points to")),
         FileKind::Other => Err(Failure::usage(format!(
             "`{source}` is neither a file nor a directory"
         ))),
@@ -54,8 +52,8 @@ fn destination(source: &str, target: &Path) -> Outcome<PathBuf> {
         .next()
         .filter(|name| is_plain(name))
         .ok_or_else(|| {
-            Failure::usage(format!("`{source}` has no name to copy to"))
-                .hint("write the new name as well")
+            Failure::usage(format!("`{source}` does not end with a file name"))
+                .hint("end the destination with the name of the copy")
         })?;
     Ok(target.join(name))
 }
@@ -83,10 +81,10 @@ impl Download<'_> {
             make_directory(&to, std::mem::take(&mut is_top))?;
             let list = self.client.list_files(self.session, &from).await?;
             if list.truncated {
-                return Err(Failure::usage(format!(
-                    "`{from}` has too many entries to list them all"
-                ))
-                .hint("pack it in the box with tar and copy the archive"));
+                return Err(
+                    Failure::usage(format!("the directory `{from}` has too many entries"))
+                        .hint("pack it in the box with tar and copy the archive"),
+                );
             }
             for entry in list.entries {
                 let source_path = format!("{}/{}", from.trim_end_matches('/'), entry.name);
@@ -117,7 +115,7 @@ impl Download<'_> {
             partial.write(to, &bytes).await?;
             self.progress.add_bytes(bytes.len());
         }
-        partial.settle(to, entry.mode).await?;
+        partial.complete(to, entry.mode).await?;
         self.progress.file_done();
         Ok(())
     }
@@ -136,7 +134,7 @@ fn make_directory(path: &Path, is_top: bool) -> Outcome<()> {
             match found {
                 Ok(metadata) if metadata.is_dir() => Ok(()),
                 Ok(_) => Err(Failure::usage(format!(
-                    "`{}` is in the way: it is not a directory",
+                    "cannot create the directory `{}`: a file has this name",
                     path.display()
                 ))),
                 Err(error) => Err(unwritable(path, error)),

@@ -20,7 +20,7 @@ pub(super) fn unwritable(path: &Path, error: io::Error) -> Failure {
 pub(crate) struct Partial {
     path: PathBuf,
     file: tokio::fs::File,
-    complete: bool,
+    is_complete: bool,
 }
 
 impl Partial {
@@ -38,7 +38,7 @@ impl Partial {
         Ok(Self {
             path,
             file: file.into(),
-            complete: false,
+            is_complete: false,
         })
     }
 
@@ -47,23 +47,26 @@ impl Partial {
         written.map_err(|error| unwritable(target, error))
     }
 
-    pub(crate) async fn settle(mut self, target: &Path, mode: u32) -> Outcome<()> {
-        let settle = async {
+    /// Sets the mode and gives the file its name.
+    pub(crate) async fn complete(mut self, target: &Path, mode: u32) -> Outcome<()> {
+        let completing = async {
             self.file.flush().await?;
             // Without setuid, setgid and sticky: a box must not create such files on the host.
             let permissions = fs::Permissions::from_mode(mode & 0o777);
             self.file.set_permissions(permissions).await?;
             fs::rename(&self.path, target)
         };
-        settle.await.map_err(|error| unwritable(target, error))?;
-        self.complete = true;
+        completing
+            .await
+            .map_err(|error| unwritable(target, error))?;
+        self.is_complete = true;
         Ok(())
     }
 }
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        if !self.complete {
+        if !self.is_complete {
             // Another error is being returned already.
             let _ = fs::remove_file(&self.path);
         }

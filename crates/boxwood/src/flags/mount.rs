@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use boxwood_api::{MountMode, MountSpec};
 
-/// A host directory or file at a place in the box.
+/// A host directory or file to mount in the box.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount(pub(crate) MountSpec);
 

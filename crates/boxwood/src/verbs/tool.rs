@@ -103,7 +103,7 @@ async fn ls(args: &Ls, client: &Client, output: Output) -> Outcome<u8> {
     } else if args.quiet {
         Output::names(list.tools.iter().map(|tool| tool.name.as_str()))?;
     } else if list.unavailable.is_none() {
-        let mut table = Table::new(&["NAME", "ARGUMENTS", "WHAT IT IS FOR"]);
+        let mut table = Table::new(&["NAME", "ARGUMENTS", "DESCRIPTION"]);
         for tool in &list.tools {
             table.row([
                 tool.name.as_str().into(),

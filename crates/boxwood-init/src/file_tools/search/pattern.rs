@@ -136,9 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told() {
+    fn invalid_patterns_are_errors() {
         for pattern in ["", "[z-a]", "{a"] {
-            let error = compile(pattern, "/").err().expect("nonsense");
+            let error = compile(pattern, "/").err().expect("an error");
             assert!(
                 error.text.starts_with("Invalid pattern: "),
                 "{}",

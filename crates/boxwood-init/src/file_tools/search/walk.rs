@@ -24,7 +24,7 @@ const STACK_BYTES: usize = 1024 * 1024;
 const MAX_QUEUED_BYTES: usize = 32 * 1024 * 1024;
 /// Size of the buffer for directory entries.
 const LISTING_BYTES: usize = 32 * 1024;
-/// A thread that still runs this long after the deadline is left behind.
+/// How long after the deadline the search still waits for its threads.
 const GRACE: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Entries between two checks of the deadline. Reading the clock costs as much as matching a name.
@@ -218,7 +218,7 @@ impl<V: Visit> Walk<V> {
         }
     }
 
-    /// Waits until all threads are done, or do not end in time.
+    /// Waits until all threads are done, the time is over, or the caller has stopped waiting.
     fn wait(&self, is_caller_waiting: &IsCallerWaiting<'_>) {
         let given_up = self.control.until() + GRACE;
         let mut queue = self.queue();

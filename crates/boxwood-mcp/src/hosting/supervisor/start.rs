@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use boxwood_api::{McpPhase, McpServerSpec, McpToolInfo, MountMode, ProcessId};
+use boxwood_api::{McpPhase, McpServerSpec, McpToolInfo, MountMode, ProcessId, with_causes};
 
 use super::deadline::StartClock;
 use super::fault::Fault;
@@ -333,13 +333,7 @@ pub(crate) fn boxes_unavailable(availability: BoxAvailability) -> Option<Fault> 
 }
 
 fn from_launch_error(phase: McpPhase, error: &LaunchError) -> Fault {
-    let mut message = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(next) = cause {
-        message = format!("{message}: {next}");
-        cause = next.source();
-    }
-    let fault = Fault::new(phase, message).with_hint(error.hint());
+    let fault = Fault::new(phase, with_causes(error)).with_hint(error.hint());
     if error.is_permanent() {
         fault.not_retryable()
     } else {

@@ -18,7 +18,7 @@ use crate::http::error::{ApiError, ApiResult};
 use crate::http::json::{self, JsonBody};
 use crate::http::params::{Params, path_value};
 
-/// The server in the path.
+/// The name of the server in the path, and the component that hosts it.
 pub(crate) struct OfServer {
     pub(crate) name: McpServerName,
     pub(crate) hosting: Hosting,
@@ -100,7 +100,7 @@ pub(crate) async fn replace(
             "the name in the path is `{name}`, but in the body `{}`",
             spec.name
         ))
-        .hint("a server keeps its name: remove it, and add it under the new one"));
+        .hint("servers cannot be renamed: add it under the new name, and delete the old one"));
     }
     let existed = hosting.get(&name).is_ok();
     let info = hosting.add(spec, true).await?;
@@ -190,7 +190,7 @@ pub(crate) async fn call(
     Path((_, tool)): Path<(String, String)>,
     JsonBody(request): JsonBody<CallMcpToolRequest>,
 ) -> ApiResult {
-    // Dropping the call cancels it at the server, if the client disconnects.
+    // If the client disconnects, this future is dropped, which cancels the call at the server.
     Ok(json::ok(
         hosting.call(&name, &tool, request.arguments).await?,
     ))

@@ -9,7 +9,7 @@ use crate::http::error::ApiError;
 
 pub(crate) fn refusal(error: &SkillError) -> ApiError {
     match error {
-        // The operation and the file are only logged.
+        // The file is only logged.
         SkillError::Io { operation, .. } => ApiError::internal(
             &format!("the skill store failed to {operation} a file"),
             error,

@@ -34,7 +34,7 @@ const SUPERSEDED: u16 = 4409;
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The request for a WebSocket, which may turn out not to be one.
+/// A request to a WebSocket route. [`Upgrade::accept`] refuses it if it is not an upgrade request.
 pub(crate) struct Upgrade {
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     connection: Option<Arc<ConnectionPermit>>,
@@ -63,9 +63,10 @@ impl Upgrade {
             ApiError::validation("this route requires a WebSocket upgrade")
                 .hint("connect with a WebSocket client (`Upgrade: websocket`, version 13)")
         })?;
-        let permit = Arc::clone(&app.sockets)
-            .try_acquire_owned()
-            .map_err(|_| ApiError::new(ErrorCode::Capacity, "too many open WebSockets"))?;
+        let permit = Arc::clone(&app.sockets).try_acquire_owned().map_err(|_| {
+            ApiError::new(ErrorCode::Capacity, "too many open WebSockets")
+                .hint("close one, or raise `http.max_connections`")
+        })?;
         Ok(Accepted {
             upgrade: upgrade
                 .read_buffer_size(READ_BYTES)
@@ -123,7 +124,7 @@ pub(crate) async fn close_with(
         CloseReason::HandingOver => (close_code::AWAY, "the daemon is restarting; reconnect"),
         CloseReason::Superseded => (SUPERSEDED, "another client has attached"),
     };
-    let reason = async {
+    let closing = async {
         let frame = CloseFrame {
             code,
             reason: reason.into(),
@@ -133,7 +134,7 @@ pub(crate) async fn close_with(
         }
     };
     // A client that does not confirm is disconnected.
-    let _ = tokio::time::timeout(CLOSE_TIMEOUT, reason).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
 }
 
 /// Schedules pings. They keep a peer that sends nothing from timing out.

@@ -163,7 +163,7 @@ async fn a_profile_that_names_no_backend_of_ours_stops_the_start() {
         .expect_err("such a daemon would only ever say no");
     assert_eq!(
         error.to_string(),
-        "profiles.team.backend: there is no backend `none`; there are one"
+        "profiles.team.backend: unknown backend `none`, available backends: one"
     );
     assert!(error.hint().expect("a way out").contains("auto"));
 }

@@ -64,7 +64,7 @@ pub(super) async fn processes_after(fixture: &Fixture) -> anyhow::Result<()> {
     lasting.control.signal(15, Scope::Process).await?;
     let exit = end_of(&lasting.control).await?;
     ensure!(exit.status == ExitStatus::Signal(15), "{exit:?}");
-    // A tree started now is held together as ever.
+    // The whole tree of a command started by this daemon is signalled.
     let tree = found
         .test_box
         .process(kept(shell("sleep 3003 & sleep 3003"), "tree"))
@@ -82,7 +82,7 @@ pub(super) async fn processes_after(fixture: &Fixture) -> anyhow::Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    bail!("half a tree lives on")
+    bail!("processes of the killed tree are still running")
 }
 
 const COUNT: usize = 60_000;
@@ -118,7 +118,7 @@ pub(super) async fn output_after(fixture: &Fixture) -> anyhow::Result<()> {
     let got = rest(&mut process).await?;
     ensure!(
         got == sequence(COUNT)[READ..],
-        "{} bytes are left, and not the right ones",
+        "the {} bytes that were not yet read have the wrong content",
         got.len()
     );
     ensure!(end_of(&process.control).await?.status == ExitStatus::Code(5));
@@ -156,7 +156,7 @@ pub(super) async fn stdin_before(fixture: &Fixture) -> anyhow::Result<Vec<Proces
 pub(super) async fn stdin_after(fixture: &Fixture) -> anyhow::Result<()> {
     let mut found = adopt_one(fixture).await?;
     let mut closed = found.take("closed")?.process;
-    ensure!(closed.stdin.is_none(), "a stdin that was closed");
+    ensure!(closed.stdin.is_none(), "a closed stdin is open again");
     ensure!(line(&mut closed).await? == "over");
     let mut echo = found.take("echo")?.process;
     for word in ["two", "three"] {
@@ -214,7 +214,7 @@ pub(super) async fn kept_files_after(fixture: &Fixture) -> anyhow::Result<()> {
         .try_into()
         .map_err(|files: Vec<_>| anyhow::anyhow!("{} files", files.len()))?;
     ensure!(content(&taken_in)? == b"first ");
-    // Where each stood is known by the files alone.
+    // The positions are those of the files.
     ensure!(rustix::fs::tell(&taken_in)? == 6 && rustix::fs::tell(&to_give)? == 6);
     let mut process = cat.process;
     let mut stdin = process.stdin.take().context("no stdin")?;
@@ -239,7 +239,7 @@ async fn read_until(process: &mut Process, expected: &str) -> anyhow::Result<()>
     };
     tokio::time::timeout(Duration::from_secs(20), reading)
         .await
-        .with_context(|| format!("{expected:?} never came"))?
+        .with_context(|| format!("the program did not print {expected:?}"))?
 }
 
 pub(super) async fn terminal_before(fixture: &Fixture) -> anyhow::Result<Vec<Process>> {

@@ -122,7 +122,7 @@ fn name_of(source: &Path) -> Outcome<ImageName> {
     let unnamed = || {
         let source = source.display().to_string();
         let source = printable(&source);
-        Failure::usage(format!("`{source}` is no valid name for an image"))
+        Failure::usage(format!("`{source}` is not a valid image name"))
             .hint("give a name: `boxwood image import DIR|TAR NAME`")
     };
     let name = source.file_name().and_then(|name| name.to_str());

@@ -131,7 +131,7 @@ async fn watch(
     }
 }
 
-/// The same for one stream, which cannot be resumed.
+/// Shows the progress of one stream, which cannot be resumed, and returns the final status.
 pub(super) async fn follow_once(
     mut stream: McpProgressStream,
     name: &str,

@@ -203,12 +203,20 @@ pub(super) async fn tools(args: &Tools, client: &Client, output: Output) -> Outc
     if let Some(message) = &runtime.error_message {
         eprintln!("  {}", printable(message));
     }
-    eprintln!("hint: `boxwood mcp start {}` starts it", args.name);
+    let name = &args.name;
+    let hint = match runtime.status {
+        McpStatus::Disabled => format!("`boxwood mcp enable {name}` enables and starts it"),
+        McpStatus::Queued | McpStatus::Connecting => {
+            format!("try again when `boxwood mcp status {name}` shows it as connected")
+        }
+        _ => format!("`boxwood mcp start {name}` starts it"),
+    };
+    eprintln!("hint: {hint}");
     Ok(EXIT_ERROR)
 }
 
 fn tools_table(tools: &[McpToolInfo]) -> Table {
-    let mut table = Table::new(&["NAME", "ARGUMENTS", "WHAT IT IS FOR"]);
+    let mut table = Table::new(&["NAME", "ARGUMENTS", "DESCRIPTION"]);
     for tool in tools {
         let summary = tool.description.trim().lines().next().unwrap_or_default();
         table.row([

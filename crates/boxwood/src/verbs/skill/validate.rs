@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use boxwood_api::SkillWarning;
+use boxwood_api::{SkillWarning, with_causes};
 use boxwood_client::Client;
 use boxwood_skills::{Limits, SkillError, SkillStore, ZipRequest};
 use serde::Serialize;
 
 use super::refused;
-use crate::failure::{EXIT_ERROR, Failure, Outcome, with_causes};
+use crate::failure::{EXIT_ERROR, Failure, Outcome};
 use crate::output::Output;
 use crate::output::printable::printable;
 

@@ -238,7 +238,7 @@ pub(super) async fn export(args: &Export, client: &Client, output: Output) -> Ou
         partial.write(file, &chunk).await?;
         progress.add_bytes(chunk.len());
     }
-    partial.settle(file, 0o644).await?;
+    partial.complete(file, 0o644).await?;
     let exported = json!({"file": file, "bytes": progress.finish().bytes});
     output.name_or(&exported, &file.to_string_lossy())
 }

@@ -83,7 +83,7 @@ pub(crate) struct Args {
     /// Use LangBot's action RPC on stdin and stdout, and stop when stdin is closed
     ///
     /// For LangBot installations that start their own runtime. The other protocols are served on the port
-    /// as usual; the line for scripts is printed on stderr.
+    /// as usual; the startup line is printed on stderr.
     #[arg(long, conflicts_with = "takeover")]
     stdio: bool,
 

@@ -192,11 +192,7 @@ fn what_cannot_be_an_image_is_refused_and_leaves_nothing() {
     );
     refuse(&["image", "import", &text, "Up"], 2, "lower-case");
     refuse(&["image", "import", &text, "a b"], 2, "is no image name");
-    refuse(
-        &["image", "import", "-"],
-        2,
-        "is no valid name for an image",
-    );
+    refuse(&["image", "import", "-"], 2, "is not a valid image name");
     refuse(
         &["image", "import", "/nowhere", "a"],
         1,

@@ -40,7 +40,7 @@ fn serve() {
               Use LangBot's action RPC on stdin and stdout, and stop when stdin is closed
 
               For LangBot installations that start their own runtime. The other protocols are served on
-              the port as usual; the line for scripts is printed on stderr.
+              the port as usual; the startup line is printed on stderr.
 
           --until-stdin-closes
               Stop when stdin is closed

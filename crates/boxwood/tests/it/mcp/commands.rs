@@ -323,7 +323,7 @@ fn a_call_ends_with_what_the_tool_says() {
 fn lists_are_for_people_and_for_programs() {
     let daemon = daemon("connected");
     assert_snapshot!(ask(&daemon, &["tools", "time"]).ok(), @r"
-    NAME   ARGUMENTS       WHAT IT IS FOR
+    NAME   ARGUMENTS       DESCRIPTION
     now    zone [digits]   Tells the time.
     ");
     assert_eq!(ask(&daemon, &["tools", "time", "-q"]).ok(), "now\n");

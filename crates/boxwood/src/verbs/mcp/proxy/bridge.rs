@@ -231,7 +231,7 @@ impl Bridge {
     }
 }
 
-/// A message on one line. JSON has raw line breaks only between tokens.
+/// A message on one line. Valid JSON contains line breaks only between tokens, so they can be replaced.
 pub(super) fn one_line(text: &str) -> String {
     text.trim().replace(['\n', '\r'], " ")
 }

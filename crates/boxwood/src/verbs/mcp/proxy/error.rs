@@ -1,14 +1,12 @@
 //! JSON-RPC errors for requests that got no response from the gateway.
 
-use boxwood_api::ErrorBody;
+use boxwood_api::{ErrorBody, with_causes};
 use boxwood_client::ClientError;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-
-use crate::failure::with_causes;
 
 const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
