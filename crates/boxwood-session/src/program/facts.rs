@@ -4,13 +4,14 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use boxwood_api::{ExecExit, ExecStatus, Reason};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{Journal, invalid_data};
+use crate::session::activity::lock;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -59,12 +60,12 @@ pub(crate) fn exec_exit(exit_code: Option<i32>, reason: Option<Reason>) -> ExecE
 /// Maximum size. Far more than the facts of one program.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// Lines in a memory file.
-pub(crate) struct Facts(Journal);
+/// Lines in a memory file. Locked while one is appended: a stop request and the end may come at the same time.
+pub(crate) struct Facts(Mutex<Journal>);
 
 impl Facts {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(Journal::once("facts")?))
+        Ok(Self(Mutex::new(Journal::once("facts")?)))
     }
 
     pub(crate) fn from_file(file: OwnedFd) -> io::Result<(Self, Vec<Fact>)> {
@@ -78,18 +79,18 @@ impl Facts {
             .filter(|line| !line.is_empty())
             .map(serde_json::from_slice)
             .collect();
-        Ok((Self(journal), facts?))
+        Ok((Self(Mutex::new(journal)), facts?))
     }
 
     pub(crate) fn file(&self) -> Arc<OwnedFd> {
-        self.0.file()
+        lock(&self.0).file()
     }
 
     pub(crate) fn add(&self, fact: &Fact) {
         let line = serde_json::to_vec(fact).map(|line| [line, vec![b'\n']].concat());
         let added = line
             .map_err(io::Error::from)
-            .and_then(|line| self.0.append(&line));
+            .and_then(|line| lock(&self.0).append(&line));
         if let Err(error) = added {
             tracing::warn!(%error, ?fact, "failed to record an event of a program; it is lost if the daemon restarts");
         }
@@ -118,6 +119,18 @@ mod tests {
         facts.add(&Fact::StopRequested);
         facts.add(&ended);
         assert_eq!(reread(&facts).expect("both"), [Fact::StopRequested, ended]);
+    }
+
+    #[test]
+    fn facts_that_are_added_at_the_same_time_are_all_kept() {
+        let facts = Facts::new().expect("a file");
+        std::thread::scope(|threads| {
+            for fact in [Fact::StopRequested, Fact::TimedOut] {
+                let facts = &facts;
+                threads.spawn(move || (0..1000).for_each(|_| facts.add(&fact)));
+            }
+        });
+        assert_eq!(reread(&facts).expect("all of them").len(), 2000);
     }
 
     #[test]
