@@ -14,7 +14,7 @@ use super::tree::{Config, Tree};
 const PREFIX: &str = "BOXWOOD_";
 
 /// Variables with the prefix that are not daemon settings.
-const NOT_SETTINGS: [&str; 5] = ["URL", "TOKEN", "CONFIG", "OUTPUT", "INIT"];
+const NOT_SETTINGS: [&str; 6] = ["URL", "TOKEN", "CONFIG", "OUTPUT", "OPERATOR", "INIT"];
 
 /// Values from the command line; `None` leaves them to the other sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -364,6 +364,7 @@ mod tests {
                 ("BOXWOOD_AUTH__TRUSTED_UIDS", "1000, 1001"),
                 ("BOXWOOD_HTTP__HOSTS", "box.example.com"),
                 ("BOXWOOD_URL", "http://elsewhere"),
+                ("BOXWOOD_OPERATOR", "1"),
             ]),
             false,
         )
