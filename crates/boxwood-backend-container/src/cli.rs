@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::settings::{ContainerSettings, Engine};
@@ -186,33 +186,39 @@ impl Cli {
         check_status(status, String::new(), &err).map(drop)
     }
 
-    /// Runs a call with `input` as its stdin.
+    /// Runs a call with `input` as its stdin. If the input fails or this future is dropped, the client is killed before
+    /// its stdin is closed, so that the engine does not take the incomplete input for a complete one.
     pub(crate) async fn feed<A: Into<OsString>>(
         &self,
         args: impl IntoIterator<Item = A>,
         mut input: impl AsyncRead + Unpin,
         timeout: Duration,
     ) -> Result<String, CliError> {
-        let mut child = self.spawn(self.command(args).stdin(Stdio::piped()))?;
-        let (stdin, stdout, stderr) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let mut spawned = self.spawn(self.command(args).stdin(Stdio::piped()))?;
+        let (mut stdin, stdout, stderr) = (
+            spawned.stdin.take(),
+            spawned.stdout.take(),
+            spawned.stderr.take(),
+        );
+        // Declared after `stdin`, so that it is dropped, and the client killed, first.
+        let mut child = spawned;
         let exchange = async {
             let write = async {
-                if let Some(mut stdin) = stdin {
-                    tokio::io::copy(&mut input, &mut stdin).await?;
-                    stdin.shutdown().await?;
-                }
-                Ok::<_, io::Error>(())
+                let written = match &mut stdin {
+                    Some(stdin) => tokio::io::copy(&mut input, stdin).await.map(drop),
+                    None => Ok(()),
+                };
+                let written = match written {
+                    // The engine's client has exited, and its status tells why.
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                    Err(error) => child.kill().await.and(Err(error)),
+                    Ok(()) => Ok(()),
+                };
+                stdin = None;
+                written
             };
             let (written, out, err) = tokio::join!(write, read(stdout), read(stderr));
-            if let Err(error) = written
-                && error.kind() != io::ErrorKind::BrokenPipe
-            {
-                // The archive is incomplete; the engine must not import it.
-                child.start_kill()?;
-                child.wait().await?;
-                return Err(error);
-            }
+            written?;
             Ok::<_, io::Error>((out?, err?, child.wait().await?))
         };
         let (out, err, status) = self.with_timeout(timeout, exchange).await?;
@@ -300,7 +306,6 @@ impl CliError {
         self.contains(&[
             "no such image",
             "unable to find image",
-            "image not known",
             "manifest unknown",
             "did not resolve to an image",
             "not known",
@@ -348,6 +353,27 @@ mod tests {
     use std::os::unix::process::ExitStatusExt as _;
 
     use super::*;
+
+    #[tokio::test]
+    async fn incomplete_input_is_not_taken_for_complete_input() {
+        let cli = Cli {
+            engine: Engine::Podman,
+            program: PathBuf::from("/bin/sh"),
+            docker_host: None,
+        };
+        let directory = tempfile::tempdir().expect("a directory");
+        let imported = directory.path().join("imported");
+        let script = format!("cat >/dev/null; : >{}", imported.display());
+        let timeout = Duration::from_mins(1);
+        // A directory can be opened but not read.
+        let broken = || tokio::fs::File::from_std(std::fs::File::open("/").expect("a directory"));
+        let input = (&b"half"[..]).chain(broken());
+        let error = cli.feed(["-c", &script], input, timeout).await;
+        assert!(matches!(error, Err(CliError::Io(_))), "{error:?}");
+        assert!(!imported.exists());
+        let complete = cli.feed(["-c", &script], &b"all"[..], timeout).await;
+        assert!(complete.is_ok() && imported.exists(), "{complete:?}");
+    }
 
     #[test]
     fn missing_containers_are_recognised_by_the_engines_messages() {

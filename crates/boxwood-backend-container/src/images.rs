@@ -14,6 +14,7 @@ use crate::pulled::PulledImages;
 use crate::settings::ContainerSettings;
 
 const LIST: Duration = Duration::from_secs(30);
+const LIST_ATTEMPTS: usize = 10;
 const REMOVE: Duration = Duration::from_mins(2);
 /// Includes the transfer of the archive.
 const IMPORT: Duration = Duration::from_hours(1);
@@ -79,14 +80,15 @@ impl EngineImages {
 
     async fn one(&self, name: &ImageName) -> Result<ImageInfo, ImageError> {
         let found = self.inspect(&[name.as_str()]).await;
-        let found = found.map_err(|error| self.failed("inspect it", name, error))?;
+        let found = found.map_err(|error| self.failed("inspect", name, error))?;
         match found.first() {
             Some(image) => Ok(self.info(name.as_str().to_owned(), image)),
             None => Err(self.not_found(name)),
         }
     }
 
-    async fn all(&self) -> Result<Vec<ImageInfo>, CliError> {
+    /// `attempts` is the number of attempts if images are removed between listing and inspection.
+    async fn all(&self, attempts: usize) -> Result<Vec<ImageInfo>, CliError> {
         let args = Args::new(["image", "ls", "--quiet", "--no-trunc"]);
         let output = self.cli.run(args.0, LIST).await?;
         let mut ids: Vec<&str> = output.split_whitespace().collect();
@@ -96,8 +98,9 @@ impl EngineImages {
             return Ok(Vec::new());
         }
         let images = match self.inspect(&ids).await {
-            // An image was removed meanwhile.
-            Err(error) if error.no_such_image() => return Box::pin(self.all()).await,
+            Err(error) if error.no_such_image() && attempts > 1 => {
+                return Box::pin(self.all(attempts - 1)).await;
+            }
             images => images?,
         };
         let mut list: Vec<ImageInfo> = images
@@ -131,7 +134,7 @@ impl EngineImages {
         let format = "{{json .Config.Labels}}";
         let args = Args::new(["image", "inspect", "--format", format, "--", name.as_str()]);
         let labels = self.cli.run(args.0, LIST).await;
-        let labels = labels.map_err(|error| self.failed("inspect it", name, error))?;
+        let labels = labels.map_err(|error| self.failed("inspect", name, error))?;
         let labels: Option<BTreeMap<String, String>> =
             serde_json::from_str(labels.trim()).unwrap_or_default();
         Ok(labels.is_some_and(|labels| labels.contains_key(IMPORTED)))
@@ -170,16 +173,17 @@ impl EngineImages {
         }
     }
 
-    fn failed(&self, step: &str, name: &ImageName, error: CliError) -> ImageError {
+    /// `verb` is the operation on the image.
+    fn failed(&self, verb: &str, name: &ImageName, error: CliError) -> ImageError {
         match error {
             CliError::TimedOut { after } => ImageError::TimedOut {
-                what: format!("to {step}"),
+                what: format!("`{} image {verb} {name}`", self.cli.program()),
                 after,
             },
             error if error.engine_is_unavailable() => self.unavailable(&error),
             error if error.no_such_image() => self.not_found(name),
             error => ImageError::Io {
-                step: step.to_owned(),
+                step: format!("{verb} image `{name}`"),
                 source: std::io::Error::other(with_causes(&error)),
             },
         }
@@ -189,7 +193,7 @@ impl EngineImages {
 impl Images for EngineImages {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, ImageError>> {
         Box::pin(async move {
-            self.all().await.map_err(|error| {
+            self.all(LIST_ATTEMPTS).await.map_err(|error| {
                 if error.engine_is_unavailable() {
                     return self.unavailable(&error);
                 }
@@ -241,7 +245,7 @@ impl Images for EngineImages {
                             .to_owned(),
                     });
                 }
-                Err(error) => return Err(self.failed("pull it", name, error)),
+                Err(error) => return Err(self.failed("pull", name, error)),
             }
             // An image that already existed is not owned by Boxwood.
             if is_new {
@@ -270,7 +274,7 @@ impl Images for EngineImages {
                         why: error.to_string(),
                     })
                 }
-                error => Err(self.failed("import it", name, error)),
+                error => Err(self.failed("import", name, error)),
             }
         })
     }
@@ -288,7 +292,7 @@ impl Images for EngineImages {
                     image: name.as_str().to_owned(),
                     why: error.to_string(),
                 }),
-                Err(error) => Err(self.failed("remove it", name, error)),
+                Err(error) => Err(self.failed("remove", name, error)),
             }
         })
     }
