@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use boxwood_init::{
@@ -60,6 +61,7 @@ impl Relay {
             streams: Streams::new(frames.clone()),
             frames,
             channel,
+            terminals_requested: AtomicUsize::new(0),
         };
         tokio::spawn(async move {
             let message = tokio::spawn(cli::read(stderr));
@@ -85,6 +87,8 @@ struct Work {
     streams: Streams,
     frames: mpsc::Sender<Frame>,
     channel: AsyncChannel,
+    /// Terminals that the daemon has requested and the box has not yet opened.
+    terminals_requested: AtomicUsize,
 }
 
 impl Work {
@@ -175,6 +179,10 @@ impl Work {
     async fn forward(&self, message: &FromInit, terminal: Option<u32>) -> io::Result<()> {
         let master = match terminal {
             Some(number) => {
+                let one_less = |requested: usize| requested.checked_sub(1);
+                self.terminals_requested
+                    .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less)
+                    .map_err(|_| io::Error::other("the box opened a terminal without a request"))?;
                 let (master, slave) = plain_terminal()?;
                 self.streams.add(number, slave, Direction::Terminal)?;
                 Some(master)
@@ -192,6 +200,9 @@ impl Work {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 received => received?,
             };
+            if requests_terminal(&message) {
+                self.terminals_requested.fetch_add(1, Ordering::AcqRel);
+            }
             let mut open = Vec::new();
             let mut attachments = Vec::with_capacity(fds.len());
             for (index, fd) in fds.into_iter().enumerate() {
@@ -268,6 +279,19 @@ fn direction(message: &ToInit, index: usize) -> Option<Direction> {
     } else {
         outputs.contains(&index).then_some(Direction::FromBox)
     }
+}
+
+fn requests_terminal(message: &ToInit) -> bool {
+    let ToInit::Spawn(spawn) = message else {
+        return false;
+    };
+    matches!(
+        spawn.program,
+        Program::Command {
+            stdio: StdioPlan::Terminal { .. },
+            ..
+        }
+    )
 }
 
 /// A terminal in raw mode: the box's terminal does the processing.
