@@ -1,4 +1,4 @@
-//! Saves output that was too long for the result in the box, where the `read` tool finds it. Old outputs are removed.
+//! Saves output that was too long for the result as files in the box, for the `read` tool. Old outputs are removed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +13,14 @@ use crate::progress::Stream;
 /// Number of commands whose outputs are kept in one box.
 const MAX_COMMANDS: usize = 16;
 
-/// They share the box's `/tmp` with its programs. It has 48 MiB in the smallest of the built-in profiles.
+/// Limit of all outputs in one box. They are in its `/tmp`, which programs use too. It has 48 MiB in the smallest of the built-in
+/// profiles.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Saving must not delay the result for longer.
 pub(crate) const SAVE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Limit of numbers that are read from names in the box, because its programs can create any name.
+/// A larger number in a name does not affect the numbers of new outputs, because programs in the box can create any name.
 const MAX_NUMBER: u64 = 1 << 40;
 
 /// Numbers for outputs, each given once.
@@ -56,7 +57,7 @@ pub(crate) async fn save(
             None => {}
             Some(Ok(kept)) => cut_streams.push((stream, kept)),
             Some(Err(NotKept)) => {
-                let why = "the commands of all calls have too much output at the moment";
+                let why = "the output of all running commands exceeds the memory limit";
                 paths.notices.push(not_kept(why));
             }
         }
@@ -111,10 +112,11 @@ async fn in_time<T>(
     }
 }
 
-/// Removes the oldest outputs until the new one fits. Returns the highest number of an output.
+/// Removes the oldest outputs until the new one fits. Returns the highest number up to [`MAX_NUMBER`].
 async fn make_room(boxes: &dyn Boxes, session: &SessionId, new_bytes: u64) -> Answer<u64> {
     let mut outputs = outputs(boxes, session).await?;
-    let highest = outputs.keys().next_back().copied().unwrap_or(0);
+    let highest = outputs.range(..=MAX_NUMBER).next_back();
+    let highest = highest.map_or(0, |(number, _)| *number);
     let mut bytes: u64 = outputs.values().flatten().map(|(_, size)| size).sum();
     while outputs.len() >= MAX_COMMANDS || bytes.saturating_add(new_bytes) > MAX_BYTES {
         let Some((_, files)) = outputs.pop_first() else {
@@ -156,7 +158,7 @@ fn number_of(name: &str) -> Option<u64> {
     if !matches!(stream, "stdout" | "stderr") {
         return None;
     }
-    number.parse().ok().filter(|number| *number <= MAX_NUMBER)
+    number.parse().ok()
 }
 
 fn extension(stream: Stream) -> &'static str {

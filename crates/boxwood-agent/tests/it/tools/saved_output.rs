@@ -140,6 +140,18 @@ async fn a_new_agent_continues_the_numbers_of_the_box() {
 }
 
 #[tokio::test]
+async fn a_large_number_in_a_name_does_not_disable_the_limit() {
+    let boxes = Double::default();
+    let agent = boxes.agent();
+    let large = format!("/tmp/.boxwood/output/{}.stdout", 1_u64 << 40);
+    boxes.world().files.insert(large, Vec::new());
+    for _ in 0..40 {
+        long(&boxes, &agent, vec![out(5_000)]).await;
+    }
+    assert_eq!(boxes.world().files.len(), 16);
+}
+
+#[tokio::test]
 async fn a_result_is_returned_if_its_output_cannot_be_saved() {
     let boxes = Double::default();
     let full = failure(ErrorCode::Capacity, "no space is left");
