@@ -1,4 +1,4 @@
-//! Makes the packaged program smaller: functions that are the same are kept once.
+//! Makes the packaged program smaller: the linker merges identical functions.
 
 use std::env;
 

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use boxwood_api::{ErrorCode, ErrorDetail, McpErrorBody, McpErrorDetail, McpPhase};
@@ -13,7 +13,7 @@ use boxwood_session::SessionError;
 
 use crate::input;
 use crate::output::OutputFormat;
-use crate::output::printable::{printable, printable_json};
+use crate::output::printable::{printable_json, printable_line};
 
 /// Exit codes beside the command's own. The numbers are those of `timeout` and `docker run`.
 pub(crate) const EXIT_ERROR: u8 = 1;
@@ -112,14 +112,17 @@ impl Failure {
 
     /// Returns true if the reader of stdout is gone, so that there is nothing to report.
     pub(crate) fn is_broken_pipe(&self) -> bool {
-        // A broken connection to the daemon is reported.
-        if self.error.is::<ClientError>() {
-            return false;
-        }
-        self.error
-            .chain()
-            .filter_map(|cause| cause.downcast_ref::<io::Error>())
-            .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        // Broken connections to a daemon or a box are errors of other types, and are reported.
+        let error = self.error.downcast_ref::<io::Error>();
+        error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// Prints the report on stderr.
+    pub(crate) fn print(&self, format: OutputFormat) {
+        // If stderr is closed too, only the exit code remains.
+        let _ = io::stderr()
+            .lock()
+            .write_all(self.report(format).as_bytes());
     }
 
     /// The text for stderr, with its last newline.
@@ -131,13 +134,13 @@ impl Failure {
     }
 
     fn report_text(&self) -> String {
-        let mut text = format!("error: {}\n", printable(&self.error.to_string()));
+        let mut text = format!("error: {}\n", indented(&self.error.to_string()));
         let mut last = self.error.to_string();
         for cause in self.error.chain().skip(1) {
             let cause = cause.to_string();
             // Some libraries repeat their cause's text in their own.
             if !last.ends_with(&cause) {
-                let _ = writeln!(text, "  caused by: {}", printable(&cause));
+                let _ = writeln!(text, "  caused by: {}", indented(&cause));
             }
             last = cause;
         }
@@ -145,7 +148,7 @@ impl Failure {
             let _ = writeln!(text, "phase: {phase}");
         }
         if let Some(hint) = &self.hint {
-            let _ = writeln!(text, "hint: {}", printable(hint));
+            let _ = writeln!(text, "hint: {}", indented(hint));
         }
         text
     }
@@ -165,6 +168,12 @@ impl Failure {
         let json = serde_json::to_string(&body).unwrap_or_else(|_| "{}".to_owned());
         format!("{}\n", printable_json(&json))
     }
+}
+
+/// Escaped text. Lines after the first are indented, so that none looks like another part of the report.
+fn indented(text: &str) -> String {
+    let lines: Vec<_> = text.trim_end().lines().map(printable_line).collect();
+    lines.join("\n    ")
 }
 
 /// The error and its causes, without the hint.
@@ -272,6 +281,23 @@ mod tests {
             failure.report(OutputFormat::Table),
             "error: session `\\u{1b}[2J` not found\n"
         );
+    }
+
+    #[test]
+    fn an_error_of_several_lines_keeps_them() {
+        let failure = Failure::usage("not valid TOML: at line 1\n1 | x =\nhint: \u{1b}[2J\n");
+        assert_eq!(
+            failure.report(OutputFormat::Table),
+            "error: not valid TOML: at line 1\n    1 | x =\n    hint: \\u{1b}[2J\n"
+        );
+    }
+
+    #[test]
+    fn only_a_closed_stdout_is_not_reported() {
+        let broken_pipe = || io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(Failure::from(broken_pipe()).is_broken_pipe());
+        let source = broken_pipe();
+        assert!(!Failure::from(ServeError::Accept { source }).is_broken_pipe());
     }
 
     #[test]

@@ -12,7 +12,6 @@ mod output;
 mod runtime;
 mod verbs;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use boxwood_client::Client;
@@ -31,9 +30,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
-            let report = failure.report(output.format());
-            // If stderr is closed too, only the exit code remains.
-            let _ = std::io::stderr().lock().write_all(report.as_bytes());
+            failure.print(output.format());
             ExitCode::from(failure.exit_code())
         }
     }

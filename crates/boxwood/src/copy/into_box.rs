@@ -35,14 +35,14 @@ pub(crate) async fn into_box(
         upload.file(source, &to, &metadata).await
     } else {
         Err(Failure::usage(format!(
-            "`{}` is neither a file nor a directory",
+            "cannot copy `{}`: it is neither a regular file nor a directory",
             source.display()
         )))
     }
 }
 
-/// Into a directory that exists (or that is written as one), under the source's own name; else the
-/// target is the new name. `dir/.` means what is in `dir`.
+/// In a target that is an existing directory or ends with `/`, the copy keeps the name of the source; otherwise the
+/// target is the new name. `dir/.` means the contents of `dir`.
 fn destination(source: &Path, target: &str, existing: Option<FileKind>) -> Outcome<String> {
     let contents_only = source.as_os_str().as_encoded_bytes().ends_with(b"/.");
     let into = existing == Some(FileKind::Directory) || target.ends_with('/');

@@ -32,10 +32,12 @@ pub(crate) async fn out_of_box(
     match entry.kind {
         FileKind::Directory => download.tree(source.to_owned(), to).await,
         FileKind::File => download.file(source, &to, &entry).await,
-        FileKind::Symlink => Err(Failure::usage(format!("`{source}` is a symbolic link"))
-            .hint("copy the file or directory that it points to")),
+        FileKind::Symlink => Err(Failure::usage(format!(
+            "cannot copy `{source}`: it is a symbolic link"
+        ))
+        .hint("copy the file or directory that it points to")),
         FileKind::Other => Err(Failure::usage(format!(
-            "`{source}` is neither a file nor a directory"
+            "cannot copy `{source}`: it is neither a regular file nor a directory"
         ))),
     }
 }
@@ -81,16 +83,16 @@ impl Download<'_> {
             make_directory(&to, std::mem::take(&mut is_top))?;
             let list = self.client.list_files(self.session, &from).await?;
             if list.truncated {
-                return Err(
-                    Failure::usage(format!("the directory `{from}` has too many entries"))
-                        .hint("pack it in the box with tar and copy the archive"),
-                );
+                return Err(Failure::usage(format!(
+                    "cannot copy the directory `{from}`: it has too many entries"
+                ))
+                .hint("pack it in the box with tar and copy the archive"));
             }
             for entry in list.entries {
                 let source_path = format!("{}/{}", from.trim_end_matches('/'), entry.name);
                 if !is_plain(&entry.name) {
                     self.progress
-                        .skip(&source_path, "its name cannot be used here");
+                        .skip(&source_path, "its name is not a valid file name");
                     continue;
                 }
                 let target_path = to.join(&entry.name);
@@ -107,7 +109,10 @@ impl Download<'_> {
 
     async fn file(&self, from: &str, to: &Path, entry: &FileEntry) -> Outcome<()> {
         if fs::symlink_metadata(to).is_ok_and(|metadata| metadata.is_dir()) {
-            return Err(Failure::usage(format!("`{}` is a directory", to.display())));
+            return Err(Failure::usage(format!(
+                "cannot write `{}`: it is a directory",
+                to.display()
+            )));
         }
         let mut partial = Partial::beside(to)?;
         let mut download = self.client.read_file(self.session, from).await?;

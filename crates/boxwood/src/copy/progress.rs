@@ -35,7 +35,7 @@ impl Progress {
     pub(crate) fn add_bytes(&self, count: usize) {
         let (copied, line) = &mut *self.lock();
         copied.bytes += count as u64;
-        line.draw(|| format!("{} in {} files", size_text(copied.bytes), copied.files));
+        line.draw(|| format!("copied {}", size_text(copied.bytes)));
     }
 
     pub(crate) fn file_done(&self) {

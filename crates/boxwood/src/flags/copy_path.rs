@@ -18,8 +18,8 @@ impl FromStr for CopyPath {
         if text.is_empty() {
             return Err("a path must not be empty".to_owned());
         }
-        // As with `docker cp`, `./a:/b` and `/a:/b` are files of this machine. The first `:/` divides:
-        // paths inside may have colons, and a session with one can be named by its other parts.
+        // As with `docker cp`, `./a:/b` and `/a:/b` are files of this machine. Otherwise the first `:/` divides, because
+        // the session id and the path may contain colons.
         let local = text.starts_with('/') || text.starts_with("./") || text.starts_with("../");
         match text.find(":/").filter(|_| !local) {
             None => Ok(Self::Local(PathBuf::from(text))),

@@ -39,7 +39,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn bounded(text: &str, seconds: f64) -> Result<Duration, String> {
-    if seconds.is_finite() && seconds > 0.0 && seconds <= MAX_SECONDS {
+    if seconds.is_finite() && seconds >= 0.001 && seconds <= MAX_SECONDS {
         Ok(Duration::from_secs_f64(seconds))
     } else {
         Err(format!("`{text}` is not between a millisecond and a year"))
@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn invalid_durations_are_refused() {
         for text in [
-            "", "0", "0s", "-1s", "s", "1x", "1m30", "1..2s", "inf", "nan", "1e9s", "99999d", "１s",
+            "", "0", "0s", "0.5ms", "-1s", "s", "1x", "1m30", "1..2s", "inf", "nan", "1e9s",
+            "99999d", "１s",
         ] {
             check(text, None);
         }

@@ -25,15 +25,12 @@ impl FromStr for Mebibytes {
             _ => return Err(help()),
         };
         let mebibytes = (number * bytes_per_unit / 1_048_576.0).ceil();
-        // `512` is almost certainly a mistake for `512m`.
+        // `512` is in bytes, and almost certainly a mistake for `512m`.
         if mebibytes < 1.0 || number * bytes_per_unit < 1_048_576.0 {
-            return Err(format!(
-                "`{text}` is less than 1 MiB; did you mean `{}m`?",
-                &trimmed[..digits]
-            ));
+            return Err(format!("`{text}` is less than 1 MiB; write `512m` or `2g`"));
         }
         if mebibytes > 1_073_741_824.0 {
-            return Err(format!("`{text}` is more than any machine has"));
+            return Err(format!("`{text}` is more than 1 PiB"));
         }
         #[expect(
             clippy::cast_possible_truncation,

@@ -109,17 +109,15 @@ impl FromStr for Assignment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (key, value) = match text.split_once('=') {
-            Some((key, value)) => (key, value.to_owned()),
-            None => (
-                text,
-                std::env::var(text)
-                    .map_err(|_| format!("`{text}` is not set here; write `{text}=VALUE`"))?,
-            ),
-        };
+        let (key, value) = text
+            .split_once('=')
+            .map_or((text, None), |(key, value)| (key, Some(value.to_owned())));
         if key.is_empty() {
             return Err("a variable needs a name".to_owned());
         }
+        let value = value.or_else(|| std::env::var(key).ok()).ok_or_else(|| {
+            format!("`{key}` is not set in your environment; write `{key}=VALUE`")
+        })?;
         Ok(Self {
             key: key.to_owned(),
             value,
@@ -139,7 +137,7 @@ pub(crate) fn cpus(text: &str) -> Result<f64, String> {
 fn mechanism(text: &str) -> Result<Mechanism, String> {
     serde_json::from_value(serde_json::Value::String(text.replace('-', "_"))).map_err(|_| {
         let known: Vec<_> = Mechanism::ALL.iter().map(wire_word).collect();
-        format!("unknown; there are {}", known.join(", "))
+        format!("unknown mechanism; use one of {}", known.join(", "))
     })
 }
 
@@ -222,7 +220,9 @@ mod tests {
             (variable.key.as_str(), variable.value.as_str()),
             ("A", "b=c")
         );
-        assert!("=x".parse::<Assignment>().is_err());
+        for wrong in ["", "=x"] {
+            assert!(wrong.parse::<Assignment>().unwrap_err().contains("name"));
+        }
         assert!("BOXWOOD_TEST_SURELY_UNSET".parse::<Assignment>().is_err());
         assert!(
             !format!("{variable:?}").contains("b=c"),

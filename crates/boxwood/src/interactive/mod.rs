@@ -47,10 +47,10 @@ impl Connect {
     /// that meant `-i` would get output with carriage returns.
     pub(crate) fn from_flags(interactive: bool, tty: bool) -> Outcome<Self> {
         match (interactive, tty) {
-            (_, true) if !std::io::stdin().is_terminal() => Err(Failure::usage(
-                "`-t` needs a terminal, and stdin is not one",
-            )
-            .hint("leave `-t` out; `-i` alone passes stdin on")),
+            (_, true) if !std::io::stdin().is_terminal() => {
+                Err(Failure::usage("stdin is not a terminal")
+                    .hint("omit `-t`; `-i` alone passes stdin to the command"))
+            }
             (_, true) => Ok(Self::Terminal),
             (true, false) => Ok(Self::Input),
             (false, false) => Ok(Self::Output),
@@ -106,20 +106,11 @@ async fn forward_input(
         .then(|| Resizes::watch().ok())
         .flatten();
     loop {
-        tokio::select! {
-            number = interrupts.next() => {
-                // Fails if the command has just ended; its exit status follows.
-                let _ = control.signal(number).await;
-                if number == SIGKILL {
-                    tokio::time::sleep(KILL_TIMEOUT).await;
-                    return Failure::internal("the command was killed, but the daemon reported no exit status");
-                }
-                if connect == Connect::Terminal && TERMINAL_CLOSED.contains(&number) {
-                    return Failure::internal("the terminal was closed");
-                }
-            }
+        let interrupt = tokio::select! {
+            number = interrupts.next() => Some(number),
             size = next_size(&mut resizes) => {
                 let _ = control.resize(size).await;
+                None
             }
             chunk = next_chunk(&mut stdin) => {
                 let Some(bytes) = chunk else {
@@ -128,7 +119,7 @@ async fn forward_input(
                 };
                 // While the command does not read, it can still be interrupted. Unread input before
                 // Ctrl-C is then lost, as on any terminal.
-                let interrupt = tokio::select! {
+                tokio::select! {
                     sent = control.stdin(bytes) => {
                         if sent.is_err() {
                             // The command has closed its stdin.
@@ -137,11 +128,20 @@ async fn forward_input(
                         None
                     }
                     number = interrupts.next() => Some(number),
-                };
-                if let Some(number) = interrupt {
-                    let _ = control.signal(number).await;
                 }
             }
+        };
+        let Some(number) = interrupt else {
+            continue;
+        };
+        // Fails if the command has just ended; its exit status follows.
+        let _ = control.signal(number).await;
+        if number == SIGKILL {
+            tokio::time::sleep(KILL_TIMEOUT).await;
+            return Failure::internal("the command was killed, but no exit status was received");
+        }
+        if connect == Connect::Terminal && TERMINAL_CLOSED.contains(&number) {
+            return Failure::internal("the terminal was closed");
         }
     }
 }

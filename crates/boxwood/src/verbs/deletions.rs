@@ -1,4 +1,4 @@
-//! Deletes several objects. An error does not stop the others; the first one is returned at the end.
+//! Deletes or stops several objects. An error does not stop the others, and all errors are reported.
 
 use serde_json::json;
 
@@ -31,8 +31,11 @@ impl Deletions {
         Ok(())
     }
 
+    /// The last error is returned by `finish`; those before it are printed here.
     pub(super) fn failed(&mut self, failure: Failure) {
-        self.failure.get_or_insert(failure);
+        if let Some(previous) = self.failure.replace(failure) {
+            previous.print(self.output.format());
+        }
     }
 
     /// `key` is the name of the JSON field.

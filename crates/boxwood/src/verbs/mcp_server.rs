@@ -1,15 +1,15 @@
-//! `boxwood mcp-server`: the agent's tools for one MCP client, on stdin and stdout.
+//! `boxwood mcp-server`: the agent tools for one MCP client, on stdin and stdout.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use boxwood_agent::{Agent, AgentSettings, BoxSection, Remote};
-use boxwood_api::SessionId;
-use boxwood_mcp::{Home, client_config, serve_stdio};
+use boxwood_api::{ErrorCode, SessionId};
+use boxwood_mcp::{DefaultConversation, client_config, serve_stdio};
 use sha2::{Digest as _, Sha256};
 
 use crate::daemon;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{EXIT_USAGE, Failure, Outcome};
 use crate::flags::ClientKind;
 use crate::interactive::interrupts::Interrupts;
 use crate::output::Output;
@@ -24,7 +24,7 @@ Examples:
 Needs a daemon (`boxwood serve`). Calls continue when the daemon is restarted. The same tools are
 available at http://127.0.0.1:5410/mcp.";
 
-/// Serve the agent's tools to an MCP client
+/// Serve the agent tools to an MCP client
 ///
 /// Uses the Model Context Protocol on stdin and stdout, and is normally started by the client. The tools run in
 /// a box of the daemon.
@@ -74,19 +74,19 @@ fn print_config(args: &Args, client: ClientKind, url: Option<&str>) -> Outcome<(
 async fn serve(args: &Args, url: Option<&str>) -> Outcome<()> {
     let directory = std::env::current_dir()
         .map_err(|error| Failure::local("cannot find the working directory", error))?;
-    let home = match &args.session {
-        Some(id) => Home::Named(id.clone()),
-        None => Home::Derived(name_of(&directory)),
+    let default_conversation = match &args.session {
+        Some(id) => DefaultConversation::Named(id.clone()),
+        None => DefaultConversation::Derived(name_of(&directory)),
     };
     let (endpoint, token) = daemon::endpoint(url)?;
     let settings = settings(&directory)?;
     let remote = Remote::new(endpoint, token);
-    let agent = Agent::beside(remote.clone(), settings);
+    let agent = Agent::with_daemon(remote.clone(), settings);
     let mut interrupts = Interrupts::watch()?;
     let interrupted = async move {
         interrupts.next().await;
     };
-    let ended = Box::pin(serve_stdio(agent, home, interrupted)).await;
+    let ended = Box::pin(serve_stdio(agent, default_conversation, interrupted)).await;
     // Kills the commands of unfinished calls in their boxes.
     remote.dispose().await;
     ended.map_err(Failure::internal)
@@ -101,7 +101,7 @@ fn settings(directory: &Path) -> Outcome<AgentSettings> {
     // The names of profiles are known only to the daemon.
     section
         .settings_elsewhere(directory)
-        .map_err(|error| Failure::usage(error.to_string()))
+        .map_err(|error| Failure::new(ErrorCode::ValidationError, error).exit(EXIT_USAGE))
 }
 
 /// Depends only on the directory, the user and the machine.

@@ -1,4 +1,4 @@
-//! `boxwood tool`: the daemon's tools for agents.
+//! `boxwood tool`: lists and calls the agent tools of the daemon.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ Examples:
   boxwood tool call read '{\"path\": \"/workspace/out.txt\"}' -o json
   boxwood tool call grep '{\"pattern\": \"TODO\"}' --query '{\"launcher_id\": \"room-1\"}'";
 
-/// Call the tools of agents
+/// List and call the agent tools
 ///
 /// These are the tools that platforms call over HTTP and agents over MCP. A tool runs in the box of a
 /// conversation, which `--query` selects.

@@ -198,7 +198,7 @@ fn set_enabled(enabled: bool) -> EditMcpServerRequest {
     }
 }
 
-/// Runs the action for all servers and fails at the end with the first error.
+/// Runs the action for all servers, reports every error and fails at the end with the last one.
 async fn each(
     names: &Names,
     client: &Client,
@@ -207,12 +207,14 @@ async fn each(
     action: impl AsyncFn(&McpServerName) -> Result<McpServerInfo, ClientError>,
 ) -> Outcome<u8> {
     let mut servers = Vec::new();
-    let mut failure = None;
+    let mut failure: Option<Failure> = None;
     for name in &names.names {
         match action(name).await {
             Ok(server) => servers.push(server),
             Err(error) => {
-                failure.get_or_insert(refused(error));
+                if let Some(previous) = failure.replace(refused(error)) {
+                    previous.print(output.format());
+                }
             }
         }
     }

@@ -201,7 +201,8 @@ pub(super) async fn tools(args: &Tools, client: &Client, output: Output) -> Outc
         args.name
     );
     if let Some(message) = &runtime.error_message {
-        eprintln!("  {}", printable(message));
+        let lines = message.lines().map(printable);
+        lines.for_each(|line| eprintln!("  {line}"));
     }
     let name = &args.name;
     let hint = match runtime.status {

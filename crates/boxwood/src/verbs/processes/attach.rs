@@ -48,7 +48,7 @@ fn since(text: &str) -> Result<Since, String> {
         _ => text
             .parse()
             .map(Since::Offset)
-            .map_err(|_| "not `now` and not a number of bytes".to_owned()),
+            .map_err(|_| "write `now` or an offset in bytes".to_owned()),
     }
 }
 

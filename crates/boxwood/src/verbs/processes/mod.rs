@@ -109,8 +109,10 @@ pub(crate) async fn stop(args: &Stop, client: &Client, output: Output) -> Outcom
     };
     let mut stopped = Deletions::new(output);
     for process in &processes {
-        client.stop_process(&args.session, process).await?;
-        stopped.deleted(process.as_str())?;
+        match client.stop_process(&args.session, process).await {
+            Ok(_) => stopped.deleted(process.as_str())?,
+            Err(error) => stopped.failed(error.into()),
+        }
     }
     stopped.finish("stopped")
 }

@@ -15,7 +15,7 @@ Examples:
   boxwood ps tools              List managed processes and running commands of the session `tools`
   boxwood ps --execs tools      List its commands, including recently finished ones";
 
-/// List what runs in a session
+/// List the processes and commands of a session
 ///
 /// Without a session, lists the sessions.
 #[derive(Debug, clap::Args)]

@@ -154,7 +154,9 @@ const SHELL: [&str; 3] = [
 ];
 
 pub(crate) async fn sh(args: &Sh, client: &Client) -> Outcome<u8> {
-    let connect = Connect::from_flags(true, true)?;
+    let connect = Connect::from_flags(true, true).map_err(|failure| {
+        failure.hint("`boxwood exec -i SESSION -- sh` passes stdin to a shell")
+    })?;
     let mut spec = SpecRequest::default();
     args.box_flags.fill(&mut spec);
     args.command.fill(&mut spec);

@@ -75,7 +75,7 @@ fn of_session(detail: &SessionDetail) -> Table {
     table.maybe_fact("adopted", session.adopted_at.map(time));
     table.maybe_fact(
         "frozen",
-        session.frozen.then_some("yes, until the next call"),
+        session.frozen.then_some("yes, until the next request"),
     );
     table.fact("workspace", workspace(detail));
     for mount in &session.extra_mounts {

@@ -1,7 +1,7 @@
 //! `boxwood skill edit`: opens a file of a skill in the user's editor.
 //!
-//! The file is replaced as a whole, unless it was changed in the store meanwhile. Edits are never lost: if they cannot
-//! be written back, they stay in a local file that the error names.
+//! The file is replaced as a whole, unless it was changed in the store meanwhile. Edits that cannot be uploaded stay in
+//! a local file that the error names.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -128,7 +128,7 @@ async fn open_editor(path: &Path) -> Outcome<()> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "the editor `{editor}` ended with an error; nothing was changed"
+        "the editor `{editor}` failed ({status}); nothing was changed"
     ))
     .exit(crate::failure::EXIT_ERROR)
     .hint("set VISUAL or EDITOR to your editor"))

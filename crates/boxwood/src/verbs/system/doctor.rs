@@ -40,7 +40,7 @@ pub(crate) fn local(args: &Args, output: Output) -> Outcome<u8> {
     let rules = boxwood_server::rules(&config)?;
     let default_backend = rules.profiles.default_profile().backend.as_deref();
     let (backends, runtime) = runtime::for_boxes(&config, PoolUse::OnDemand)?;
-    let backends = backends.with_usual(default_backend);
+    let backends = backends.with_default_backend(default_backend);
     let report = runtime.block_on(async {
         let sessions = Sessions::new(backends, Settings::default());
         let report = sessions.backends().doctor(args.backend.as_deref()).await;
@@ -79,14 +79,17 @@ fn show(report: &DoctorReport, output: Output) -> Outcome<u8> {
     Ok(if report.usable { 0 } else { EXIT_ERROR })
 }
 
-/// A table, and below it commands that are too long for a column.
+/// A table, and below it texts that are too long for a column.
 fn section(output: Output, table: &Table, advice: &[String]) -> Outcome<()> {
     output.table(table)?;
+    if !advice.is_empty() {
+        Output::line("")?;
+    }
     advice.iter().try_for_each(|line| Output::line(line))
 }
 
 fn table(report: &DoctorReport) -> Table {
-    let mut table = Table::new(&["MECHANISM", "IN FORCE", "WHAT WAS SEEN", "WHY IT MATTERS"]);
+    let mut table = Table::new(&["MECHANISM", "IN FORCE", "DETAIL", "WHY IT MATTERS"]);
     for finding in &report.findings {
         let state = match finding.state {
             FindingState::Works => Cell::toned("yes", Tone::Good),
@@ -104,7 +107,7 @@ fn table(report: &DoctorReport) -> Table {
 }
 
 fn backends(backends: &[BackendReport]) -> Table {
-    let mut table = Table::new(&["BACKEND", "USABLE", "WHY NOT"]);
+    let mut table = Table::new(&["BACKEND", "USABLE", "REASON"]);
     for backend in backends {
         let usable = match (backend.available, backend.chosen) {
             (true, true) => Cell::toned("yes, used", Tone::Good),
@@ -135,7 +138,7 @@ fn fix(purpose: &str, name: &str, fix: &str) -> Vec<String> {
 
 /// Programs that MCP servers need. Boxes start without them.
 fn toolchains(toolchains: &[ToolchainFinding]) -> Table {
-    let mut table = Table::new(&["FOR MCP SERVERS", "FOUND", "WHAT NEEDS IT"]);
+    let mut table = Table::new(&["PROGRAM", "FOUND", "USE"]);
     for tool in toolchains {
         let found = match &tool.path {
             Some(path) => Cell::toned(path.as_str(), Tone::Good),
@@ -151,15 +154,10 @@ fn toolchains(toolchains: &[ToolchainFinding]) -> Table {
 }
 
 fn toolchain_advice(toolchains: &[ToolchainFinding]) -> Vec<String> {
-    let advice = toolchains.iter().filter_map(|tool| {
-        let fix = tool.fix.as_deref()?;
-        Some(format!(
-            "Without {}: {}",
-            printable(&tool.name),
-            printable(fix)
-        ))
-    });
-    advice.collect()
+    let fixes = toolchains
+        .iter()
+        .filter_map(|tool| Some(fix("To use", &tool.name, tool.fix.as_deref()?)));
+    fixes.flatten().collect()
 }
 
 fn advice(report: &DoctorReport) -> Vec<String> {
@@ -168,19 +166,16 @@ fn advice(report: &DoctorReport) -> Vec<String> {
         let text = finding.fix.as_deref().filter(|fix| !fix.is_empty())?;
         Some(fix("To get", &finding.name, text))
     });
-    let mut lines = vec![String::new()];
-    lines.extend(fixes.flatten());
+    let mut lines: Vec<String> = fixes.flatten().collect();
     let findings = report.findings.iter();
     let missing = findings.filter(|finding| finding.state != FindingState::Works);
     let backend = &report.backend;
     lines.push(match (report.usable, missing.count()) {
-        (true, 0) => format!("Boxes can start here ({backend} backend), and nothing is missing."),
+        (true, 0) => format!("Boxes can start ({backend} backend); all mechanisms work."),
         (true, count) => {
-            format!(
-                "Boxes can start here ({backend} backend), without the {count} that are missing."
-            )
+            format!("Boxes can start ({backend} backend); missing mechanisms: {count}.")
         }
-        (false, _) => format!("No box can start here ({backend} backend)."),
+        (false, _) => format!("No box can start ({backend} backend)."),
     });
     lines
 }
@@ -213,14 +208,14 @@ mod tests {
             ],
         );
         insta::assert_snapshot!(table(&report).render(Colour::Never), @r"
-        MECHANISM        IN FORCE   WHAT WAS SEEN   WHY IT MATTERS
-        user namespace   yes        seen            it does
-        cgroup           no         seen            it does
+        MECHANISM        IN FORCE   DETAIL   WHY IT MATTERS
+        user namespace   yes        seen     it does
+        cgroup           no         seen     it does
         ");
         insta::assert_snapshot!(advice(&report).join("\n"), @r"
         To get cgroup:
           systemctl --user x
-        Boxes can start here (native backend), without the 1 that are missing.
+        Boxes can start (native backend); missing mechanisms: 1.
         ");
     }
 
@@ -246,7 +241,7 @@ mod tests {
             report("podman", true, false, None),
         ];
         insta::assert_snapshot!(backends(&all).render(Colour::Never), @r"
-        BACKEND   USABLE      WHY NOT
+        BACKEND   USABLE      REASON
         native    yes, used   -
         docker    no          no daemon
         podman    yes         -
@@ -263,7 +258,7 @@ mod tests {
         assert!(!report.usable);
         assert_eq!(
             advice(&report).last().unwrap(),
-            "No box can start here (native backend)."
+            "No box can start (native backend)."
         );
     }
 }

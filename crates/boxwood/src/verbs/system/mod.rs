@@ -106,7 +106,7 @@ pub(crate) async fn events(args: &Events, client: &Client, output: Output) -> Ou
 
 fn description(event: &Event) -> String {
     let text = match &event.kind {
-        EventKind::ImagePull(pull) => format!("pulls `{}`: {}", pull.image, pull.text),
+        EventKind::ImagePull(pull) => format!("pulling `{}`: {}", pull.image, pull.text),
         EventKind::SessionCreated { .. } => "created".to_owned(),
         EventKind::SessionDeleted { why } => format!("removed: {why}"),
         EventKind::SessionFrozen => "frozen: idle".to_owned(),

@@ -61,8 +61,8 @@ pub(crate) struct Args {
 
     /// Backend of the boxes: auto, local, native, docker, podman or nsjail [default: auto]
     ///
-    /// `auto` and `local` use the first that works, in that order, when a session is created. A named
-    /// backend has no fallback. Profiles and requests can name another.
+    /// `auto` and `local` use the first that works when a session is created, in the order native, docker,
+    /// podman, nsjail. A named backend has no fallback. Profiles and requests can name another.
     #[arg(
         long,
         value_name = "NAME",
@@ -216,8 +216,10 @@ fn log_filter(filter: &str) -> Outcome<EnvFilter> {
     // The MCP library logs whole messages, and errors of clients as warnings.
     let directives = format!("{base_filter},tungstenite=warn,tokio_tungstenite=warn,rmcp=error");
     EnvFilter::try_new(directives).map_err(|error| {
-        Failure::usage(format!("`{filter}` is not a log filter: {error}"))
-            .hint("write `info`, or `boxwood_session=debug,info`")
+        Failure::usage(format!(
+            "`log.filter`: `{filter}` is not a log filter: {error}"
+        ))
+        .hint("write `info`, or `boxwood_session=debug,info`")
     })
 }
 

@@ -96,8 +96,10 @@ pub(crate) fn main(args: &Args, output: Output) -> Outcome<()> {
         Action::Rm { names } => {
             let mut deletions = Deletions::new(output);
             for name in names {
-                tokens.revoke(name)?;
-                deletions.deleted(name)?;
+                match tokens.revoke(name) {
+                    Ok(()) => deletions.deleted(name)?,
+                    Err(error) => deletions.failed(error.into()),
+                }
             }
             deletions.finish("deleted")
         }

@@ -117,7 +117,7 @@ fn request(args: &Args) -> Outcome<(ImportMcpRequest, Vec<String>)> {
     };
     let found = gather(&mentioned, &args.inputs, &environment, prompt)?;
     for missing in &found.missing {
-        eprintln!("boxwood: {} has no value here", printable(missing));
+        eprintln!("boxwood: no value for {}", printable(missing));
     }
     if !found.missing.is_empty() {
         eprintln!("hint: set it, or pass `--input NAME=VALUE`, and import again");

@@ -73,7 +73,7 @@ pub(super) fn gather(
     let mut found = Gathered::default();
     // A flag may name an input or a variable, with or without its kind.
     found.values.extend(assignments(flags));
-    for (name, can_do_without) in &mentions.environment {
+    for (name, has_default) in &mentions.environment {
         if found.has("env", name) {
             continue;
         }
@@ -81,7 +81,7 @@ pub(super) fn gather(
             Some(value) => {
                 found.values.insert(format!("env:{name}"), value);
             }
-            None if *can_do_without => {}
+            None if *has_default => {}
             None => found.missing.push(format!("the variable `{name}`")),
         }
     }

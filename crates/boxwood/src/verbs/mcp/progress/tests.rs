@@ -28,7 +28,7 @@ fn done(status: &str) -> McpProgress {
 }
 
 #[test]
-fn every_phase_has_its_line_once() {
+fn every_phase_is_printed_once() {
     let mut display = display();
     let install = phase(McpPhase::DepInstall, Some("mcp-server-time"));
     assert_eq!(
@@ -44,7 +44,7 @@ fn every_phase_has_its_line_once() {
 }
 
 #[test]
-fn a_failure_comes_with_what_the_installer_said_last() {
+fn a_failure_includes_the_last_lines_of_the_installer() {
     let mut display = display();
     display.update("time", &phase(McpPhase::DepInstall, None));
     for number in 0..30 {
@@ -73,7 +73,7 @@ fn a_failure_comes_with_what_the_installer_said_last() {
 }
 
 #[test]
-fn what_the_box_was_not_given_is_told_at_the_end() {
+fn notices_are_printed_at_the_end() {
     let mut update = done("connected");
     let McpProgress::Done { runtime } = &mut update else {
         panic!("it is done");
@@ -86,7 +86,7 @@ fn what_the_box_was_not_given_is_told_at_the_end() {
 }
 
 #[test]
-fn who_waits_is_told_what_for() {
+fn a_waiting_server_shows_the_reason() {
     let mut display = display();
     display.update("time", &phase(McpPhase::McpInit, None));
     let queued = McpProgress::Waiting {
@@ -98,7 +98,7 @@ fn who_waits_is_told_what_for() {
         display.lines_for("time", &queued),
         ["time: queued until others have started"]
     );
-    assert!(display.active.is_empty(), "nothing moves");
+    assert!(display.active.is_empty());
     let now = Timestamp::UNIX_EPOCH;
     let until = now + Duration::from_millis(1990);
     assert_eq!(
@@ -124,7 +124,7 @@ fn several_servers_share_the_progress_line() {
 }
 
 #[test]
-fn the_last_line_says_how_it_is() {
+fn the_last_line_shows_the_status() {
     let McpProgress::Done { runtime } = done("connected") else {
         panic!("it is done");
     };
