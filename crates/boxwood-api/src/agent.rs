@@ -157,6 +157,7 @@ pub struct AgentStatus {
     pub connector_error: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
+    /// Whether the runtime runs on this machine, so that host paths are valid for it.
     pub shares_filesystem: bool,
     /// The session-id template that the operator enforces for all conversations.
     #[serde(default, skip_serializing_if = "Option::is_none")]

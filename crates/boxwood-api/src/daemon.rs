@@ -169,7 +169,7 @@ impl DoctorReport {
 
     /// Adds the reports of all backends.
     #[must_use]
-    pub fn beside(self, backends: Vec<BackendReport>) -> Self {
+    pub fn with_backends(self, backends: Vec<BackendReport>) -> Self {
         Self { backends, ..self }
     }
 }

@@ -37,7 +37,7 @@ pub struct TextSlice {
     pub first_line: u64,
     /// Number of lines in `content`.
     pub lines: u64,
-    /// Number of lines in the file; `None` if it was not read to its end.
+    /// Number of lines in the file; absent if it was not read to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_lines: Option<u64>,
     /// File size in bytes.

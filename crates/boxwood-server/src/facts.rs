@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use boxwood_api::{MountMode, SpecRequest};
+use boxwood_api::{MountMode, SpecRequest, with_causes};
 use boxwood_policy::{Admission, Denial, Facts, OpenedPath, Origin, OwnDirectory, PolicyRules};
 use boxwood_skills::SkillStore;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open, readlink};
@@ -118,8 +118,7 @@ fn open_skill(store: &SkillStore, name: &str) -> Option<OpenedPath> {
     let directory = store
         .package_dir(name)
         .inspect_err(|error| {
-            let error: &dyn std::error::Error = error;
-            tracing::warn!(skill = name, error, "failed to find the package of a skill");
+            tracing::warn!(skill = name, error = %with_causes(error), "failed to find the package of a skill");
         })
         .ok()??;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -140,16 +140,16 @@ fn candidates(
         program: config.nsjail.program.clone().into(),
     };
     Ok(vec![
-        Candidate::living(Arc::new(NativeBackend::new(Arc::clone(&host), pool_size))),
-        Candidate::living(Arc::new(container(config.docker.settings(Engine::Docker)))),
-        Candidate::living(Arc::new(container(config.podman.settings(Engine::Podman)))),
-        Candidate::living(Arc::new(NsjailBackend::new(Arc::clone(&host), nsjail))),
+        Candidate::initialised(Arc::new(NativeBackend::new(Arc::clone(&host), pool_size))),
+        Candidate::initialised(Arc::new(container(config.docker.settings(Engine::Docker)))),
+        Candidate::initialised(Arc::new(container(config.podman.settings(Engine::Podman)))),
+        Candidate::initialised(Arc::new(NsjailBackend::new(Arc::clone(&host), nsjail))),
         Candidate::absent(
             E2B,
             "this build of Boxwood has no E2B backend",
             "use a backend on this machine: `boxwood doctor` shows them",
         )
-        .elsewhere(),
+        .remote(),
     ])
 }
 
@@ -158,7 +158,7 @@ fn network(config: &Config) -> Result<NetworkSettings, LaunchError> {
     let subnet = |key, text: &String| {
         text.parse().map_err(|_| LaunchError::Network {
             key,
-            message: format!("`{text}` is not a network such as `10.213.0.0/16`"),
+            message: format!("`{text}` is not a network in CIDR notation, such as `10.213.0.0/16`"),
         })
     };
     Ok(NetworkSettings {

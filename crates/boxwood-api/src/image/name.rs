@@ -58,7 +58,7 @@ impl ImageName {
         } else if !is_valid(text) {
             let text = text.escape_debug();
             format!(
-                "`{text}` is no image name: its parts have lower-case letters, digits, `.`, `_` and `-`"
+                "`{text}` is not a valid image name: its parts consist of lower-case letters, digits, `.`, `_` and `-`"
             )
         } else {
             return Ok(Self(text.to_owned()));

@@ -1,4 +1,4 @@
-//! Image names: what passes, what does not, and that nothing in between harms a command line.
+//! Valid and invalid image names, and that no valid one can be harmful on a command line.
 
 use proptest::prelude::*;
 
@@ -105,7 +105,7 @@ fn a_refusal_shows_no_control_characters() {
     assert!(!error.to_string().chars().any(char::is_control), "{error}");
 }
 
-/// Close to a name, so that the interesting places are met often.
+/// Text made of the characters of names, so that much of it is almost valid.
 fn nearly() -> impl Strategy<Value = String> {
     proptest::string::string_regex("[-a-zA-Z0-9._:/@\\[\\] ,=\n]{0,40}").expect("a pattern")
 }

@@ -59,7 +59,7 @@ pub struct McpServerSpec {
     /// of `input:ID` are used in `args`.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// A host directory. Rewritten like paths in arguments.
+    /// A host directory, rewritten to its path in the box like paths in arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     #[serde(default = "yes")]
@@ -198,7 +198,7 @@ impl McpPhase {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum McpStatus {
-    /// Disabled.
+    /// `enabled` is false in the definition.
     Disabled,
     /// Waiting for a free start slot.
     Queued,

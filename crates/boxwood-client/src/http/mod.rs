@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
@@ -259,7 +259,7 @@ impl HttpResponse {
             .collect()
             .await
             .map(http_body_util::Collected::to_bytes)
-            .map_err(|error| ClientError::lost(&self.operation, error))
+            .map_err(|error| not_read(&self.operation, error))
     }
 
     pub(crate) async fn json<T: DeserializeOwned>(self) -> Result<T> {
@@ -278,6 +278,15 @@ impl HttpResponse {
         }
         Ok(None)
     }
+}
+
+/// The error for a body that was not read as a whole: it is too long, or the connection was lost.
+fn not_read(operation: &str, error: BodyError) -> ClientError {
+    if error.is::<LengthLimitError>() {
+        let reason = format!("it is longer than {MAX_RESPONSE_BYTES} bytes");
+        return ClientError::unexpected(operation, reason);
+    }
+    ClientError::lost(operation, error)
 }
 
 /// Splits bytes into lines.
@@ -328,4 +337,18 @@ fn plain_cause(error: hyper_util::client::legacy::Error) -> BodyError {
         current = cause.source();
     }
     Box::new(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_response_that_is_too_long_is_not_a_lost_connection() {
+        let body = Limited::new(Full::new(Bytes::from_static(b"ab")), 1);
+        let error = body.collect().await.expect_err("too long");
+        assert!(!not_read("GET /x", error).is_connection_error());
+        let error = not_read("GET /x", "connection reset".into());
+        assert!(error.is_connection_error());
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{HttpResponse, Lines};
 use crate::{ClientError, Result};
 
-/// Tool results of MCP servers can be long. The daemon sends no longer events.
+/// Tool results of MCP servers can be long, but the daemon sends no event that is longer than this.
 const MAX_EVENT_BYTES: usize = 64 << 20;
 
 #[derive(Debug, PartialEq, Eq)]

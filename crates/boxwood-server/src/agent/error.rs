@@ -28,19 +28,19 @@ impl AgentError {
     pub(crate) fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Endpoint(_) => {
-                "write the other daemon's address, such as `http://10.0.0.7:5410` or `unix:///run/boxwood/boxwood.sock`"
+                "set it to the address of the other daemon, such as `http://10.0.0.7:5410` or `unix:///run/boxwood/boxwood.sock`"
             }
             Self::NotADirectory => {
-                "name a directory in `default_workspace` under `[box.local]`, or none"
+                "set `default_workspace` under `[box.local]` to a directory, or remove it"
             }
             Self::NoRoots => {
-                "set `host_root` or `allowed_mount_roots` under `[box.local]`, or leave the workspace out"
+                "set `host_root` or `allowed_mount_roots` under `[box.local]`, or remove `default_workspace`"
             }
             Self::Denied(Denial::OutsideRoots { .. }) => {
                 "choose a directory below one of these, or add another to `allowed_mount_roots` under `[box.local]`"
             }
             Self::Denied(denial) => return denial.hint(),
-            Self::Make { .. } => "create it, or let the daemon's user do so",
+            Self::Make { .. } => "create it, or give the daemon's user the permission to create it",
         };
         Some(hint.to_owned())
     }

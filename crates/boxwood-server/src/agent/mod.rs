@@ -86,9 +86,6 @@ pub(crate) fn rules(settings: &AgentSettings, rules: &PolicyRules) -> PolicyRule
 /// Always reachable: the runtime is this process.
 impl From<ApiError> for BoxesError {
     fn from(error: ApiError) -> Self {
-        if let Some(cause) = error.cause() {
-            tracing::error!(cause, "internal error in an agent tool");
-        }
         error.detail().into()
     }
 }

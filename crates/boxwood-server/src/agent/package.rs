@@ -6,7 +6,7 @@
 use std::io::{Cursor, Write as _};
 use std::sync::Arc;
 
-use boxwood_api::{CreateSkillRequest, ErrorCode, FileEntry, FileKind, SkillDetail};
+use boxwood_api::{CreateSkillRequest, ErrorCode, FileEntry, FileKind, SkillDetail, with_causes};
 use boxwood_skills::{Limits, Skill, SkillPatch, SkillStore};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -67,7 +67,7 @@ fn describe(store: &SkillStore, skill: Skill, request: CreateSkillRequest) -> Ap
     store.update(&skill.name, &patch).map_err(|error| {
         // Undo the installation if the override failed.
         if let Err(undo) = store.delete(&skill.name) {
-            tracing::warn!(skill = skill.name, error = %undo, "failed to undo a partial registration; the skill stays in the store");
+            tracing::warn!(skill = skill.name, error = %with_causes(&undo), "failed to undo a partial registration; the skill stays in the store");
         }
         skill_refusal(&error)
     })

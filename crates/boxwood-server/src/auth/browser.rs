@@ -20,9 +20,7 @@ pub(crate) enum BrowserRefusal {
 impl BrowserRefusal {
     pub(crate) fn hint(&self) -> &'static str {
         match self {
-            Self::Origin => {
-                "call the API from a program, or from a page served by the daemon itself"
-            }
+            Self::Origin => "call the API from a program, or from a page of the same origin",
             Self::Host => {
                 "use the daemon's address, or add the name to `hosts` under `[http]`, or send a token"
             }

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use boxwood_api::TokenInfo;
+use boxwood_api::{TokenInfo, with_causes};
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -160,7 +160,7 @@ impl Tokens {
         let tokens = match self.current() {
             Ok(tokens) => tokens,
             Err(error) => {
-                tracing::error!(error = %error, "failed to read the token file; tokens are refused until it can be read");
+                tracing::error!(error = %with_causes(&error), "failed to read the token file; tokens are refused until it can be read");
                 return None;
             }
         };

@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(of("default").exec_timeout_sec, Some(30));
     }
 
-    /// The runtime that has the boxes has its own, and refuses a name that it does not know.
+    /// The remote daemon has profiles of its own, and rejects unknown names itself.
     #[test]
     fn profiles_are_not_checked_if_the_runtime_is_remote() {
         let remote = json!({

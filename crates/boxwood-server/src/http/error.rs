@@ -81,12 +81,11 @@ impl ApiError {
         self.code
     }
 
-    /// Only logged.
-    pub(crate) fn cause(&self) -> Option<&str> {
-        self.cause.as_deref()
-    }
-
+    /// The error without its cause, which is logged.
     pub(crate) fn detail(self) -> ErrorDetail {
+        if let Some(cause) = self.cause {
+            tracing::error!(error = self.message, cause, "internal error");
+        }
         ErrorDetail {
             code: self.code,
             message: self.message,
@@ -114,9 +113,10 @@ fn status_of(code: ErrorCode) -> StatusCode {
 }
 
 impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
+    fn into_response(mut self) -> Response {
         let status = self.status;
-        let cause = self.cause.clone();
+        // Logged by `guard::account`, with the request id.
+        let cause = self.cause.take();
         let code = self.code;
         let phase = self.phase;
         // Without a phase it serialises like `ErrorBody`.

@@ -43,7 +43,7 @@ async fn serve(socket: WebSocket, app: Arc<App>, client: Client) {
         let mut send = std::pin::pin!(send(&mut sink, responses, pings));
         let receive = receive(&mut stream, &mut connection, || last_seen.touch());
         let reason = tokio::select! {
-            // First, so that a client is told about the shutdown. The channel closes when the daemon exits.
+            // First, so that the shutdown is the close reason if several branches are ready.
             biased;
             () = app.stopped() => CloseReason::ShuttingDown,
             () = &mut send => CloseReason::Normal,

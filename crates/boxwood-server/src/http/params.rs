@@ -132,7 +132,7 @@ pub(crate) async fn path_value<S: Send + Sync>(
 /// Query parameter of all session routes.
 const INCARNATION: &str = "incarnation";
 
-/// The same as a type. The other parameters are those of the route.
+/// Reads [`INCARNATION`] and ignores the parameters of the route.
 #[derive(Deserialize)]
 struct SessionQuery {
     incarnation: Option<u64>,

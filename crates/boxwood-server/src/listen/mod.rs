@@ -138,7 +138,7 @@ impl Connections {
 
     /// Refuses some of the waiting connections, then pauses so that others can end.
     async fn out_of_descriptors(&self, error: &io::Error, refuse: impl Fn() -> bool) {
-        tracing::warn!(%error, "failed to accept connections: no descriptors left");
+        tracing::warn!(%error, "failed to accept connections: no file descriptors left; raise the limit of open files (RLIMIT_NOFILE)");
         for _ in 0..MAX_REFUSALS {
             if !self.spare_descriptor.with_released(&refuse) {
                 break;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::{ErrorCode, McpStatus};
+use boxwood_api::{ErrorCode, McpStatus, with_causes};
 use boxwood_mcp::{Gateway, Hosting, HostingError};
 use boxwood_policy::PolicyRules;
 use boxwood_session::Sessions;
@@ -65,8 +65,7 @@ impl McpHost {
         };
         let running = if config.mcp.enabled {
             start().map_err(|error| {
-                let cause: &dyn std::error::Error = &error;
-                tracing::error!(error = cause, "failed to start the hosting of MCP servers");
+                tracing::error!(error = %with_causes(&error), "failed to start the hosting of MCP servers");
                 NotRunning::Failed(error.to_string())
             })
         } else {

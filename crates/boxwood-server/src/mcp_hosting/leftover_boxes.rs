@@ -15,7 +15,7 @@ pub(super) async fn remove_all(sessions: Sessions) {
                 tracing::info!(%session, "removed the box of a hosted MCP server: hosting is disabled");
             }
             Err(error) => {
-                let error = error.message();
+                let error = error.detail().message;
                 tracing::warn!(%session, error, "failed to remove the box of a hosted MCP server, although hosting is disabled; remove it with `BOXWOOD_OPERATOR=1 boxwood rm {session}`");
             }
         }

@@ -141,7 +141,7 @@ impl Runtime for DaemonRuntime {
         self.check_availability(settings).boxed()
     }
 
-    fn judge(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<bool>> {
+    fn check_policy(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<bool>> {
         to_answer(async move {
             let admission = self.admit(&spec, Vec::new()).await?;
             Ok(admission.spec.workspace().is_some())

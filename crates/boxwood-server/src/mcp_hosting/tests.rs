@@ -271,17 +271,20 @@ async fn policy_checks_a_directory_before_it_is_read() {
     let project = root.join("project");
     let judged = case
         .runtime
-        .judge(with_mount(&project))
+        .check_policy(with_mount(&project))
         .await
         .expect("allowed");
     assert!(judged, "it would be mounted");
     for refused in [Path::new("/usr"), Path::new("/etc"), &root.join("missing")] {
         assert!(
-            case.runtime.judge(with_mount(refused)).await.is_err(),
+            case.runtime
+                .check_policy(with_mount(refused))
+                .await
+                .is_err(),
             "{refused:?}"
         );
     }
-    let without = case.runtime.judge(spec_request("mcp-a")).await;
+    let without = case.runtime.check_policy(spec_request("mcp-a")).await;
     assert!(!without.expect("allowed"), "there is no directory");
     assert!(case.sessions.list().is_empty(), "nothing was made");
 }
@@ -304,7 +307,7 @@ async fn availability_refers_to_the_selected_backend() {
     let [one, two] = ["one", "two"].map(FakeBackend::named);
     one.break_down("no kernel today", "get one");
     let availability = async |choice: &str, named: Option<&str>| {
-        let candidates = [one.clone(), two.clone()].map(|backend| Candidate::living(backend));
+        let candidates = [one.clone(), two.clone()].map(|backend| Candidate::initialised(backend));
         let backends = Backends::new(candidates, Choice::new(choice));
         let sessions = Sessions::new(backends, Settings::default());
         let settings = McpBoxSettings {
@@ -337,9 +340,9 @@ async fn availability_refers_to_the_selected_backend() {
 #[tokio::test]
 async fn the_backend_is_part_of_the_box_kind() {
     let dir = tempfile::tempdir().expect("a directory");
-    let candidates = ["one", "two"].map(|name| Candidate::living(FakeBackend::named(name)));
+    let candidates = ["one", "two"].map(|name| Candidate::initialised(FakeBackend::named(name)));
     // The default of the profile does not apply to other backends.
-    let backends = Backends::new(candidates, Choice::new("one")).with_usual(Some("two"));
+    let backends = Backends::new(candidates, Choice::new("one")).with_default_backend(Some("two"));
     let sessions = Sessions::new(backends, Settings::default());
     let runtime = runtime(&sessions, dir.path(), true);
     for (named, expected) in [(None, "one"), (Some("two"), "two")] {

@@ -222,7 +222,8 @@ async fn run(
         followed,
     } = start;
     let rules = rules(&config)?;
-    let backends = backends.with_usual(rules.profiles.default_profile().backend.as_deref());
+    let backends =
+        backends.with_default_backend(rules.profiles.default_profile().backend.as_deref());
     for profile in rules.profiles.iter() {
         wiring::check_profile(&profile.name, profile.backend.as_deref(), &backends)?;
     }
@@ -252,11 +253,11 @@ async fn run(
     let listeners: io::Result<Vec<_>> = listeners.collect();
     let listeners = listeners.map_err(|source| ServeError::Accept { source })?;
 
-    // No early return from here on: it would stop the adopted boxes.
     let (stopping, is_stopping) = watch::channel(false);
     let (handing_over, is_handing_over) = watch::channel(false);
     notify.status("recovering boxes of the previous daemon");
     let (sessions, recovery) = recover(&config, backends).await?;
+    // No early return from here on: it would stop the adopted boxes.
     probe_backends(&sessions).await;
     sessions.keep_warm(warm::pool_specs(&rules));
     let app = Arc::new(App::new(
@@ -330,7 +331,7 @@ fn connections(config: &Config, app: &Arc<App>) -> Arc<Connections> {
 }
 
 async fn probe_backends(sessions: &Sessions) {
-    let probing = sessions.backends().first_look();
+    let probing = sessions.backends().first_probe();
     if tokio::time::timeout(FIRST_PROBE_TIMEOUT, probing)
         .await
         .is_err()

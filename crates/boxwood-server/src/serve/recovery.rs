@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use boxwood_api::with_causes;
 use boxwood_ledger::{Ledger, OpenError, Opened};
 use boxwood_session::{Backends, Sessions};
 
@@ -55,7 +56,7 @@ pub(crate) async fn recover(
             "the ledger is damaged and was moved aside; rebuilding it from running boxes"
         ),
         Opened::InMemory { why } => tracing::warn!(
-            error = %why,
+            error = %with_causes(&why),
             path = %path.display(),
             "the ledger is kept in memory: existing sessions continue, and new ones cannot be created \
              until there is disk space"

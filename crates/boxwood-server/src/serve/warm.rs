@@ -76,7 +76,7 @@ mod tests {
         };
         let admitted =
             admit(&request, Origin::Client, &Facts::default(), &rules).expect("admitted");
-        assert!(spec.spec.is_twin_of(&admitted.spec));
+        assert!(spec.spec.creates_same_box_as(&admitted.spec));
     }
 
     #[test]

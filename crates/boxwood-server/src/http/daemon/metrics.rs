@@ -217,6 +217,7 @@ fn method_label(method: &Method) -> &'static str {
         "HEAD" => "HEAD",
         "POST" => "POST",
         "PUT" => "PUT",
+        "PATCH" => "PATCH",
         "DELETE" => "DELETE",
         _ => "other",
     }
@@ -233,6 +234,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.request(&Method::GET, "/v1/status", 200);
         metrics.request(&Method::GET, "/v1/status", 200);
+        metrics.request(&Method::PATCH, "/v1/skills/{name}", 200);
         metrics.exec(Duration::from_micros(1_500));
         let text = metrics.render(
             &Status {
@@ -258,6 +260,7 @@ mod tests {
             "boxwood_warm_boxes 2",
             "boxwood_frozen_sessions 1",
             "boxwood_http_requests_total{method=\"GET\",route=\"/v1/status\",status=\"200\"} 2",
+            "boxwood_http_requests_total{method=\"PATCH\",route=\"/v1/skills/{name}\",status=\"200\"} 1",
             "boxwood_exec_duration_seconds_bucket{le=\"0.001000\"} 0",
             "boxwood_exec_duration_seconds_bucket{le=\"0.002000\"} 1",
             "boxwood_exec_duration_seconds_bucket{le=\"+Inf\"} 1",

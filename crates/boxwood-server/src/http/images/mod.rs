@@ -41,7 +41,7 @@ pub(super) async fn list(
     let known = app.sessions.backends();
     let backends = match &choice.backend {
         Some(name) => vec![known.find(name)?],
-        None => known.living(),
+        None => known.initialised(),
     };
     let listings = backends.iter().map(|backend| async {
         let listed = with_timeout(BACKEND_TIMEOUT, backend.images().list()).await;
@@ -58,7 +58,7 @@ pub(super) async fn list(
             Err(error) if choice.backend.is_some() => return Err(error),
             Err(error) => list.unavailable.push(UnlistedBackend {
                 backend: backend.to_owned(),
-                why: error.message().to_owned(),
+                why: error.detail().message,
             }),
         }
     }
@@ -142,7 +142,7 @@ pub(super) async fn delete(
     if backend.name() == NATIVE && app.rules.images.contains_key(name.as_str()) {
         return Err(ApiError::new(
             ErrorCode::Forbidden,
-            format!("image `{name}` is a directory of the operator's"),
+            format!("image `{name}` is a configured directory, which cannot be deleted here"),
         )
         .hint("remove it from `[images]` in the configuration"));
     }

@@ -13,7 +13,7 @@ use crate::http::error::{ApiError, ApiResult};
 
 /// Maximum size of the archive. The backend limits the unpacked size.
 const MAX_ARCHIVE_BYTES: u64 = 20 << 30;
-/// Chunks queued between connection and backend.
+/// Size of the buffer between connection and backend.
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Streams a body to a backend. `idle` is the timeout for each chunk.

@@ -81,15 +81,8 @@ pub(crate) async fn admit(
     mut request: SpecRequest,
 ) -> ApiResult<Admission> {
     request.session_id = Some(id);
-    // Before any path is opened: an invalid request must not access the file system.
-    request.validate()?;
-    let facts = facts::gather(&request, &app.skills).await;
-    Ok(boxwood_policy::admit(
-        &request,
-        Origin::Client,
-        &facts,
-        &app.rules,
-    )?)
+    let (origin, own) = (Origin::Client, Vec::new());
+    Ok(facts::admit(&request, origin, own, &app.skills, &app.rules).await?)
 }
 
 /// The same for a request that must have a command.

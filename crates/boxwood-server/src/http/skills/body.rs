@@ -18,7 +18,7 @@ const MAX_UPLOADS: usize = 8;
 
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Limits concurrent uploads and serialises writes to the store.
+/// Limits concurrent uploads, and serialises those that check the store before they write.
 pub(crate) struct UploadGate {
     uploads: Semaphore,
     write_lock: Mutex<()>,
@@ -34,7 +34,7 @@ impl Default for UploadGate {
 }
 
 impl UploadGate {
-    /// A permit for one upload; held until the store has it.
+    /// A permit for one upload; held until the upload is stored.
     pub(crate) async fn permit(&self) -> ApiResult<SemaphorePermit<'_>> {
         match tokio::time::timeout(PERMIT_TIMEOUT, self.uploads.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),

@@ -9,9 +9,9 @@ use crate::http::error::ApiError;
 
 pub(crate) fn refusal(error: &SkillError) -> ApiError {
     match error {
-        // The file is only logged.
+        // The path is only logged.
         SkillError::Io { operation, .. } => ApiError::internal(
-            &format!("the skill store failed to {operation} a file"),
+            &format!("the skill store failed to {operation} a file or directory"),
             error,
         ),
         SkillError::NameTaken { .. } => {

@@ -139,7 +139,7 @@ pub(super) async fn in_store<T: Send + 'static>(
     with_store(&app.skills, work).await
 }
 
-/// For operations with their own error type.
+/// Like [`in_store`], for operations that return an [`ApiError`].
 pub(crate) async fn with_store<T: Send + 'static>(
     store: &SkillStore,
     work: impl FnOnce(&SkillStore) -> ApiResult<T> + Send + 'static,

@@ -24,7 +24,7 @@ pub(crate) trait AttachedProgram: Sync {
     fn close_stdin(&self);
     /// The next frame of output. Cancel-safe.
     fn next_output(&self) -> impl Future<Output = OutputFrame> + Send;
-    /// The last frame of output has been sent.
+    /// The frame that `next_output` returned has been sent.
     fn output_sent(&self);
     /// Handles a text frame of the client.
     fn handle(

@@ -1,4 +1,4 @@
-//! The running daemon's side.
+//! The running daemon's side of a takeover.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! The new daemon's side. Blocking, because it runs before the Tokio runtime exists.
+//! The new daemon's side of a takeover. Blocking, because it runs before the Tokio runtime exists.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -148,7 +148,7 @@ async fn relay(
         let attachment = match waiting.await {
             Some(Ok(attachment)) => attachment,
             Some(Err(error)) => {
-                tracing::debug!(%error, "attaching a waiting client failed");
+                tracing::debug!(%error, "failed to attach a waiting client");
                 if let Frames::Bytes(_) = frames {
                     // Fails if the client is gone, which closing detects as well.
                     let _ = sink.send(relay_bytes::error_frame(error.into())).await;
