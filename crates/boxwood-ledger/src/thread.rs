@@ -52,7 +52,7 @@ fn run(mut store: Store, messages: &Receiver<Message>) {
         }
     };
     if let Err(error) = store.catch_up() {
-        tracing::warn!(error = %with_causes(&error), "the ledger was closed before all changes were written; the next start repairs it");
+        tracing::warn!(error = %with_causes(&error), "the ledger was closed before all changes were written; the next daemon corrects it from the boxes that are running");
     }
     drop(store);
     if let Some(closed) = closed {

@@ -71,10 +71,10 @@ impl Denial {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::MountsDisabled { .. } => {
-                "add the directory to `allowed_roots` under `[mounts]` in Boxwood's configuration"
+                "add the directory to `allowed_roots` under `[mounts]` (LangBot: `[langbot]`) in Boxwood's configuration"
             }
             Self::OutsideRoots { .. } => {
-                "use a directory below one of these, or add another to `allowed_roots` under `[mounts]`"
+                "use a directory below one of these, or add another to `allowed_roots` under `[mounts]` (LangBot: `[langbot]`)"
             }
             Self::TooMuch { field, allowed, .. } => {
                 return Some(format!("ask for {field} of at most {allowed}"));

@@ -215,7 +215,7 @@ impl SessionError {
             }
             Self::StateFull { .. } => "free space there; existing sessions continue meanwhile",
             Self::Unrecorded { .. } => {
-                "restart the daemon: boxes keep running, and the ledger is repaired"
+                "restart the daemon to repair the ledger; `boxwood serve --takeover` keeps its boxes running"
             }
             Self::ExecNotFound { .. } => {
                 "list the session's commands; ended ones are kept for a limited time"
@@ -235,15 +235,6 @@ impl SessionError {
             _ => return None,
         };
         Some(hint.to_owned())
-    }
-
-    /// Writable directories of the session cannot be polled.
-    pub(crate) fn unwatched(session: &SessionId, error: &std::io::Error) -> Self {
-        Self::Unmeasured {
-            session: session.clone(),
-            host_path: "(mounted directories)".to_owned(),
-            why: error.to_string(),
-        }
     }
 
     pub(crate) fn invalid(what: impl Into<String>) -> Self {

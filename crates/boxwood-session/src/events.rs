@@ -19,7 +19,7 @@ pub(crate) struct Events(broadcast::Sender<Published>);
 #[derive(Clone)]
 struct Published {
     event: Event,
-    /// Whether events from inside the boxes of hosted servers are included.
+    /// Whether the event comes from inside the box of a hosted server.
     is_hosted: bool,
 }
 

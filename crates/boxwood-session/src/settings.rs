@@ -31,7 +31,7 @@ pub struct Settings {
     pub stop_grace: Duration,
     /// How long a session may be idle before its box is frozen. Zero: never.
     pub freeze_after: Duration,
-    /// The same for sessions of single profiles.
+    /// Overrides `freeze_after` for sessions of these profiles.
     pub freeze_after_by_profile: BTreeMap<String, Duration>,
     /// Interval of measurements of a workspace with a quota while a command runs.
     pub quota_poll_interval: Duration,

@@ -90,13 +90,17 @@ impl Store {
             let _ = fs::remove_file(&draft);
             return Err(error(source));
         }
-        let full = |_| LedgerError::Full {
-            directory: directory_of(&self.path),
+        let renaming = |source: io::Error| {
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
+            error(rusqlite::Error::SqliteFailure(
+                code,
+                Some(source.to_string()),
+            ))
         };
         if is_nonempty(&self.path) {
-            move_aside(&self.path).map_err(full)?;
+            move_aside(&self.path).map_err(renaming)?;
         }
-        fs::rename(&draft, &self.path).map_err(full)?;
+        fs::rename(&draft, &self.path).map_err(renaming)?;
         let connection = connect(&self.path).map_err(error)?;
         set_pragmas(&connection).map_err(error)?;
         self.connection = connection;

@@ -99,7 +99,7 @@ impl AdmittedSpec {
     }
 
     /// Whether both specs create exactly the same box.
-    pub fn is_twin_of(&self, other: &Self) -> bool {
+    pub fn creates_same_box_as(&self, other: &Self) -> bool {
         let unchanged = other.settings.clone();
         // These settings affect the session or, without a host path, nothing.
         let as_other = Settings {

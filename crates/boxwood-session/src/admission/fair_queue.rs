@@ -143,7 +143,7 @@ impl<W> FairQueue<W> {
         let under_way = queue.map_or(0, |queue| queue.under_way);
         let queued = queue.map_or(0, |queue| queue.waiting.len());
         let has_room = under_way < self.bounds.at_once_per_session;
-        // Waiters go first. This request is queued then, even if it is served at the end of this serve.
+        // Waiters go first: this request is queued, even if `serve` grants it a permit below.
         if has_room && self.ready.is_empty() && self.recent.count() < self.bounds.at_once {
             return (Entry::Go(self.begin(key)), served);
         }

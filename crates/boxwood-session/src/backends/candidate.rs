@@ -53,7 +53,7 @@ pub struct Candidate {
 
 impl Candidate {
     /// A backend that was initialised. Probes show whether it can start boxes.
-    pub fn living(backend: Arc<dyn Backend>) -> Self {
+    pub fn initialised(backend: Arc<dyn Backend>) -> Self {
         let name = backend.name();
         Self::new(name, Some(backend), Verdict::Unknown)
     }
@@ -79,7 +79,7 @@ impl Candidate {
 
     /// Its boxes are on other machines, so `local` does not include it.
     #[must_use]
-    pub fn elsewhere(self) -> Self {
+    pub fn remote(self) -> Self {
         Self {
             is_local: false,
             ..self

@@ -69,12 +69,12 @@ impl Backends {
     }
 
     pub fn only(backend: Arc<dyn Backend>) -> Self {
-        Self::new([Candidate::living(backend)], Choice::Auto)
+        Self::new([Candidate::initialised(backend)], Choice::Auto)
     }
 
     /// Sets the choice of the default profile, for status reports.
     #[must_use]
-    pub fn with_usual(self, backend: Option<&str>) -> Self {
+    pub fn with_default_backend(self, backend: Option<&str>) -> Self {
         let default_choice = backend.map_or_else(|| self.choice.clone(), Choice::new);
         Self {
             default_choice,
@@ -86,14 +86,14 @@ impl Backends {
         self.members.iter().map(|member| member.name.as_str())
     }
 
-    /// Returns true if there is a backend with that name, available or not. `auto` and `local` always
+    /// Fails if there is no backend with that name. It need not be available. `auto` and `local` always
     /// exist.
     pub fn check(&self, name: &str) -> Result<()> {
         self.among(&Choice::new(name)).map(drop)
     }
 
     /// All backends that were initialised.
-    pub fn living(&self) -> Vec<Arc<dyn Backend>> {
+    pub fn initialised(&self) -> Vec<Arc<dyn Backend>> {
         let backends = self.members.iter().filter_map(|member| member.backend());
         backends.cloned().collect()
     }
@@ -128,7 +128,7 @@ impl Backends {
     pub fn info_for(&self, choice: &Choice) -> BackendInfo {
         let members = self.among(choice).unwrap_or_default();
         let mut found = None;
-        // Backends behind an available one are not probed.
+        // Backends after an available one are not probed.
         for member in &members {
             member.probe_in_background();
             if member.works() {
@@ -145,7 +145,7 @@ impl Backends {
 
     /// Probes until one is available for a request without fields. For the start of a daemon, so that
     /// its first status is right.
-    pub async fn first_look(&self) -> bool {
+    pub async fn first_probe(&self) -> bool {
         self.probe_for(&self.default_choice).await
     }
 
@@ -222,7 +222,7 @@ impl Backends {
     }
 
     pub(crate) async fn shutdown(&self) {
-        let backends = self.living();
+        let backends = self.initialised();
         join_all(backends.iter().map(|backend| backend.shutdown())).await;
     }
 

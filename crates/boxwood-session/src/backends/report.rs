@@ -17,8 +17,8 @@ impl Backends {
         self.reports()
     }
 
-    /// Waits only for probes of backends that `choice` may use, because others may hang. The others are
-    /// reported from their last probe.
+    /// Waits only for probes of backends that `name` may stand for (the default, `auto` and `local` stand
+    /// for several), because others may hang. The others are reported from their last probe.
     pub async fn survey_for(&self, name: Option<&str>) -> Vec<BackendReport> {
         self.probe_in_background();
         let choice = name.map_or_else(|| self.default_choice.clone(), Choice::new);
@@ -57,7 +57,7 @@ impl Backends {
             // The failure was recorded by the probe.
             Some(Err(_)) | None => member.fault().map(absent).into_iter().collect(),
         };
-        Ok(DoctorReport::new(&member.name, findings).beside(backends))
+        Ok(DoctorReport::new(&member.name, findings).with_backends(backends))
     }
 }
 

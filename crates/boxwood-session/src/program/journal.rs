@@ -2,7 +2,7 @@
 //!
 //! The file is open twice, and the kernel keeps a position for each description: that of the writer is
 //! the number of bytes appended, that of the reader the number of bytes handed out. A position changes
-//! atomically, so a killed daemon leaves a consistent journal. Bytes behind the writer's position belong
+//! atomically, so a killed daemon leaves a consistent journal. Bytes after the writer's position belong
 //! to an incomplete write and are overwritten.
 
 use std::io;
@@ -54,7 +54,7 @@ impl Journal {
         };
         if delivered > end {
             return Err(invalid_data(
-                "the read position of the journal is behind its end",
+                "the read position of the journal is after its end",
             ));
         }
         Ok(Self {

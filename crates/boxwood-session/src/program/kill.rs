@@ -51,7 +51,8 @@ pub(crate) async fn kill_tree(control: &dyn ProcessControl) -> Killed {
             Killed::Alive
         }
         Err(_) => {
-            tracing::error!("a program did not exit after it was killed");
+            let seconds = KILL_WAIT.as_secs();
+            tracing::error!("a program did not exit within {seconds} s after SIGKILL");
             Killed::Alive
         }
     }

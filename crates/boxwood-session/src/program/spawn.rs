@@ -1,7 +1,8 @@
 //! Starts a program in the caller's future.
 //!
 //! A caller may disconnect while the program is being started. A task per start would cost time on the
-//! warm path, so an unfinished start moves into a task only when it is dropped. It is killed there.
+//! warm path, so an unfinished start moves into a task only when it is dropped. The task completes the start
+//! and kills the program.
 
 use std::future::Future;
 use std::pin::Pin;

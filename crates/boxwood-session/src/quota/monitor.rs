@@ -55,7 +55,8 @@ async fn poll(session: &Arc<Session>, killed_at: &mut u64) {
         match directory.fills_the_host().await {
             Ok(false) | Err(WalkError::Cancelled) => {}
             Err(WalkError::Io(error)) => {
-                tracing::warn!(session = %session.id, %error, "failed to read a mounted directory");
+                let path = &directory.host_path;
+                tracing::warn!(session = %session.id, directory = path, %error, "failed to read a mounted directory");
             }
             Ok(true)
             | Err(WalkError::TooDeep | WalkError::TooMany | WalkError::PermissionDenied) => {
@@ -91,7 +92,7 @@ async fn over_limit(session: &Session, directory: &Directory) -> Option<u64> {
         Ok(used) => used,
         Err(WalkError::Cancelled) => None,
         Err(error) => {
-            tracing::warn!(session = %session.id, error = %with_causes(&error), "failed to measure a workspace");
+            tracing::warn!(session = %session.id, directory = %directory.host_path, error = %with_causes(&error), "failed to measure a workspace");
             (!matches!(error, WalkError::Io(_))).then_some(u64::MAX)
         }
     }

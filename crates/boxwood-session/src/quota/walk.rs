@@ -19,12 +19,12 @@ const MAX_ENTRIES: u64 = 20_000_000;
 /// Memory for the names of directories that are still to be walked. Empty directories are free on some
 /// file systems, so the quota does not limit their number.
 const MAX_PENDING_BYTES: usize = 256 * 1024 * 1024;
-/// Memory that a pending name takes beside its text.
+/// Memory that a pending name takes in addition to its text.
 const NAME_BYTES: usize = 48;
 /// Files with several hard links that are remembered.
 const MAX_LINKED: usize = 8_000_000;
 const ENTRIES_PER_CANCEL_CHECK: u64 = 64;
-/// Counted for every file beside its blocks, so that a million empty files count.
+/// Counted for every file in addition to its blocks, so that a million empty files count.
 const INODE_BYTES: u64 = 256;
 const BLOCK_BYTES: u64 = 512;
 

@@ -130,14 +130,14 @@ impl Registry {
         for (row, why) in lost {
             recovery.lost.extend(self.record_lost(row, why).await);
         }
-        let backends = self.backends.living();
+        let backends = self.backends.initialised();
         join_all(backends.iter().map(|backend| backend.finish_adoption())).await;
         recovery
     }
 
     /// Boxes that may exist according to ledger or backends, and rows without a box.
     async fn candidates(&self, rows: Vec<Row>) -> (Vec<Candidate>, Vec<(Row, String)>) {
-        let backends = self.backends.living();
+        let backends = self.backends.initialised();
         let found = join_all(backends.iter().map(|backend| backend.left_running())).await;
         let mut handles: BTreeMap<(String, String), BoxHandle> = found
             .into_iter()

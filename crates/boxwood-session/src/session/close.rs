@@ -66,6 +66,7 @@ impl Registry {
     /// Removes a session because a program in it could not be killed. Does not wait.
     pub(crate) fn close_unkillable(self: &Arc<Self>, session: &Arc<Session>) {
         let why = "a program in it could not be killed";
+        tracing::error!(session = %session.id, why, "removing a session");
         self.close_if(session, Ending::Died, why, |_| true);
     }
 

@@ -151,7 +151,7 @@ fn scan(registry: &Weak<Registry>) -> Option<Duration> {
     Some(pause)
 }
 
-/// Time until a session is frozen; `None` if it is in use or has no running process.
+/// Time until a session is frozen; `None` if it is in use, already frozen, or never frozen.
 fn due_in(registry: &Registry, session: &Session) -> Option<Duration> {
     let after = registry.settings.freeze_after(session.spec.profile())?;
     let activity = &session.activity;

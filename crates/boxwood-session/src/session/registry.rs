@@ -274,7 +274,7 @@ impl Registry {
         let why = match self.ledger.end_of(&session, incarnation) {
             Some(end) => end.why,
             None if self.ledger.has_assigned(incarnation) => {
-                format!("incarnation {incarnation} of it is no longer there")
+                format!("incarnation {incarnation} no longer exists")
             }
             None => format!("incarnation {incarnation} never existed"),
         };
@@ -332,5 +332,5 @@ fn outdated(session: &Session, request: &SessionRequest) -> Option<String> {
         return Some(format!("the configuration of its {field} has changed"));
     }
     let fits = session.has_all_mounts(request) || session.can_add_mounts();
-    (!fits).then(|| "recreated with more mounts".to_owned())
+    (!fits).then(|| "a request has mounts that its box cannot add".to_owned())
 }

@@ -63,7 +63,10 @@ impl Registry {
         };
         let session = Arc::new(Session::new(parts, self));
         let watched = quota::watch(&session, &self.settings);
-        let watched = watched.map_err(|error| SessionError::unwatched(&session.id, &error));
+        let watched = watched.map_err(|error| {
+            let what = format!("failed to read the free space of a mounted directory: {error}");
+            SessionError::invalid(what)
+        });
         let finished = match watched {
             Ok(()) => row.finish(&session).await,
             Err(error) => Err(error),

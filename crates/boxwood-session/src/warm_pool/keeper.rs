@@ -57,7 +57,7 @@ pub(crate) async fn keep(registry: Weak<Registry>) {
     }
 }
 
-/// Number of boxes that may be prewarmed beside the sessions.
+/// Number of boxes that may be prewarmed in addition to the sessions.
 pub(super) fn room(registry: &Registry) -> usize {
     let max_sessions = registry.settings.max_sessions;
     max_sessions.saturating_sub(registry.occupied())
@@ -112,7 +112,7 @@ async fn prewarm(registry: &Registry, spec: Arc<AdmittedSpec>) {
             return;
         }
     };
-    // Otherwise its images are not known, and the next box is started on the right backend.
+    // The images of another backend are not known. The next attempt begins with that backend.
     let is_expected = started_box.backend.name() == backend.name();
     let (sandbox, changed) = (Arc::clone(&started_box.sandbox), Arc::clone(&warm.changed));
     let mut watch = JoinSet::new();

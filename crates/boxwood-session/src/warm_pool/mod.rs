@@ -113,7 +113,8 @@ impl Warm {
             if pool_spec.most == 0 || !pool_spec.spec.can_be_prewarmed() {
                 continue;
             }
-            let same = old_pools.extract_if(.., |pool| pool.spec.is_twin_of(&pool_spec.spec));
+            let same =
+                old_pools.extract_if(.., |pool| pool.spec.creates_same_box_as(&pool_spec.spec));
             let boxes = same.flat_map(|pool| pool.boxes).collect();
             pools.push(ProfilePool {
                 spec: Arc::new(pool_spec.spec),
@@ -155,7 +156,9 @@ impl Warm {
 
     fn pop(&self, spec: &AdmittedSpec, backends: &Backends) -> Option<PrewarmedBox> {
         let mut pools = lock(&self.pools);
-        let pool = pools.iter_mut().find(|pool| pool.spec.is_twin_of(spec))?;
+        let pool = pools
+            .iter_mut()
+            .find(|pool| pool.spec.creates_same_box_as(spec))?;
         let mut outdated = Vec::new();
         let taken = loop {
             match pool.boxes.pop() {
@@ -173,7 +176,10 @@ impl Warm {
 
     fn put_back(&self, spec: &AdmittedSpec, prewarmed: PrewarmedBox) {
         let mut pools = lock(&self.pools);
-        match pools.iter_mut().find(|pool| pool.spec.is_twin_of(spec)) {
+        match pools
+            .iter_mut()
+            .find(|pool| pool.spec.creates_same_box_as(spec))
+        {
             Some(pool) if !self.is_closed() => pool.boxes.push(prewarmed),
             Some(_) | None => {
                 drop(pools);

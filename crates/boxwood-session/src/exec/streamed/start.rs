@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::follow::Task;
 use super::{Resume, Streamed, StreamedExec};
 use crate::Result;
-use crate::exec::captured::{note, request};
+use crate::exec::captured::{note, request, shell};
 use crate::exec::table::Running;
 use crate::program::{ExecNote, Fact, Files, KindNote, Note, Program, Since, Streaming, spawn};
 use crate::session::ExecRecord;
@@ -47,7 +47,7 @@ pub(crate) async fn start(
 
 /// The shell command, or the argument vector if it is not run by a shell.
 fn shown_command(exec: &AdmittedExec, argv: &[String]) -> String {
-    if argv.last().is_some_and(|last| last == exec.cmd()) {
+    if shell(exec) == argv {
         exec.cmd().to_owned()
     } else {
         argv.join(" ")
