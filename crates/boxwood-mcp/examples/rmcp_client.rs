@@ -1,7 +1,7 @@
-//! The Rust library's own client, for the suites: lists a server's tools and calls one.
+//! A client based on the Rust SDK, for the tests: lists the tools of a server and calls one of them.
 //!
-//! Comes in: `URL ERA TOOL ARGUMENTS`, the era `legacy` or `modern`, the arguments as JSON. Goes out: one
-//! line of JSON with the names of the tools and the result. Never here: what is expected.
+//! Arguments: `URL legacy|modern TOOL ARGUMENTS`, with the tool's arguments as JSON. Prints one line of JSON with
+//! the names of the tools and the result.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -27,15 +27,15 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<String, Box<dyn Error>> {
     let words: Vec<_> = std::env::args().skip(1).collect();
-    let [url, era, tool, arguments] = words.as_slice() else {
+    let [url, protocol, tool, arguments] = words.as_slice() else {
         return Err("usage: rmcp_client URL legacy|modern TOOL ARGUMENTS".into());
     };
-    let lifecycle = match era.as_str() {
+    let lifecycle = match protocol.as_str() {
         "legacy" => ClientLifecycleMode::Initialize,
         "modern" => ClientLifecycleMode::Discover {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         },
-        _ => return Err(format!("`{era}` is no era").into()),
+        _ => return Err(format!("`{protocol}` is not `legacy` or `modern`").into()),
     };
     let transport = StreamableHttpClientTransport::from_uri(url.as_str());
     let client = ().serve_with_lifecycle(transport, lifecycle).await?;

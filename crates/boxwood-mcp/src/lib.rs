@@ -14,7 +14,8 @@ mod wire;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use agent_server::{
-    Answer, Home, HttpServer, SESSION_HEADER, SESSION_META, StdioError, serve_lines, serve_stdio,
+    Answer, DefaultConversation, HttpServer, SESSION_HEADER, SESSION_META, StdioError, serve_lines,
+    serve_stdio,
 };
 pub use gateway::{Gateway, GatewaySettings, Target};
 pub use hosting::{

@@ -1,4 +1,4 @@
-//! Tools that ask the client something while it waits, as sessions allow.
+//! Tools that send requests to a legacy client during the call.
 
 use rmcp::ErrorData;
 use rmcp::model::{
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::server::{Context, model};
 use crate::tools::{argument, says};
 
-/// `None` when it is no tool of this file.
+/// `None` for tools of other modules.
 pub(crate) async fn call(
     request: &CallToolRequestParams,
     context: &Context,

@@ -1,4 +1,4 @@
-//! Suggestions for the arguments of prompts and of the one template.
+//! Suggestions for the arguments of prompts and of the resource template.
 
 use rmcp::ErrorData;
 use rmcp::model::{CompleteRequestParams, CompleteResult};

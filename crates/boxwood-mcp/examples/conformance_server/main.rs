@@ -1,14 +1,13 @@
-//! An MCP server with everything that the official conformance suite asks for by name.
+//! An MCP server with the tools, prompts and resources that the official conformance suite uses.
 //!
-//! Comes in: a client of either era on standard input, or over Streamable HTTP. Goes out: what the suite
-//! expects, so that what it finds wrong behind a gateway is the gateway's. Never here: anything of ours; it
-//! stands on the protocol's library alone.
+//! Behaves as the suite expects, so that failures behind a gateway are failures of the gateway. Depends only on
+//! the SDK, not on Boxwood.
 //!
-//! `conformance_server [--legacy] [--http ADDRESS]`: `--legacy` knows no revision without a handshake, and
-//! `--http` serves at `http://ADDRESS/mcp`, where port 0 takes a free one and says which.
+//! `conformance_server [--legacy] [--http ADDRESS]`: serves stdio, or Streamable HTTP at `http://ADDRESS/mcp`
+//! with `--http`. Port 0 selects a free port, which is printed. `--legacy` supports only legacy protocol versions.
 #![expect(
     deprecated,
-    reason = "the suite still asks for sampling, roots and logging"
+    reason = "the suite still uses sampling, roots and logging"
 )]
 
 mod asking;
@@ -30,28 +29,28 @@ use rmcp::ServiceExt;
 use rmcp::transport::StreamableHttpService;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 
-use server::{Eras, Fixture};
+use server::{Fixture, Versions};
 use tokio_util::sync::CancellationToken;
 use until_end::UntilEnd;
 
 const USAGE: &str = "usage: conformance_server [--legacy] [--http ADDRESS:PORT]";
 
-/// What is under way when its input ends.
-const TO_FINISH: Duration = Duration::from_secs(1);
+/// Time for running requests to complete after the end of the input.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let mut eras = Eras::Both;
+    let mut versions = Versions::Both;
     let mut address = None;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--legacy" => eras = Eras::LegacyAlone,
+            "--legacy" => versions = Versions::Legacy,
             "--http" => address = Some(arguments.next().ok_or(USAGE)?.parse()?),
             _ => return Err(USAGE.into()),
         }
     }
-    let fixture = Fixture::new(eras);
+    let fixture = Fixture::new(versions);
     match address {
         Some(address) => serve_http(fixture, address).await,
         None => serve_stdio(fixture).await,
@@ -68,7 +67,7 @@ async fn serve_stdio(fixture: Fixture) -> Result<(), Box<dyn Error>> {
     let running = fixture.serve((input, output)).await?;
     let over = async {
         ended.cancelled().await;
-        tokio::time::sleep(TO_FINISH).await;
+        tokio::time::sleep(FINISH_TIMEOUT).await;
     };
     tokio::select! {
         quit = running.waiting() => drop(quit?),

@@ -1,4 +1,4 @@
-//! The prompts, one of which needs the client's help.
+//! The prompts, one of which requires input of the client.
 
 use rmcp::ErrorData;
 use rmcp::model::{GetPromptRequestParams, GetPromptResponse, InputResponses, Prompt};

@@ -1,4 +1,4 @@
-//! The resources, one of them for every id.
+//! The resources and the resource template.
 
 use rmcp::ErrorData;
 use rmcp::model::{ReadResourceResult, Resource, ResourceTemplate};

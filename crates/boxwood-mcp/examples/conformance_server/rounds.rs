@@ -1,6 +1,6 @@
-//! Tools that need the client's help and get it in rounds, with nothing remembered in between.
+//! Tools that require input of the client, with `input_required` results and without state in the server.
 //!
-//! A client of the older era is asked the same while it waits.
+//! Legacy clients get the same requests during the call.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ const KEY: &[u8] = b"the conformance fixture's own";
 /// A client that repeatedly sends other responses gets an error.
 const MOST_ROUNDS: usize = 4;
 
-/// `None` when it is no tool of this file.
+/// `None` for tools of other modules.
 pub(crate) async fn call(
     request: &CallToolRequestParams,
     context: &Context,
@@ -42,7 +42,7 @@ pub(crate) async fn call(
     }))
 }
 
-/// Where a tool or a prompt is after the client has helped as far as it did.
+/// The state of a call: complete, or waiting for input.
 pub(crate) enum Step {
     Done(String),
     Needed(Needed),
@@ -55,7 +55,7 @@ pub(crate) enum Taken {
 
 type Helped = (Option<InputResponses>, Option<String>);
 
-/// One step for a client that comes back by itself; all of them for one that can be asked meanwhile.
+/// Runs one step for a modern client, which repeats its call with the input, and all steps for a legacy client.
 pub(crate) async fn take(
     mut helped: Helped,
     step: impl Fn(Option<&InputResponses>, Option<&str>) -> Result<Option<Step>, ErrorData>,
@@ -75,7 +75,7 @@ pub(crate) async fn take(
         }
         helped = (Some(ask_all(requests, context).await?), needed.state);
     }
-    let words = "the client's answers are not what was asked for";
+    let words = "the responses of the client do not match the requests";
     Err(ErrorData::invalid_params(words, None))
 }
 
@@ -189,7 +189,7 @@ impl Needed {
     }
 }
 
-/// All at once, as one round does.
+/// Sends all requests at once.
 async fn ask_all(requests: InputRequests, context: &Context) -> Result<InputResponses, ErrorData> {
     let asked = requests.into_iter().map(async |(key, request)| {
         let peer = &context.peer;
@@ -212,7 +212,7 @@ async fn ask_all(requests: InputRequests, context: &Context) -> Result<InputResp
     answers.into_iter().collect()
 }
 
-/// What this client said it can be asked, and nothing else.
+/// One request for each capability of the client.
 fn offered(context: &Context) -> Map<String, Value> {
     let offers = context.client_capabilities().unwrap_or_default();
     let mut requests = Map::new();
@@ -228,7 +228,7 @@ fn offered(context: &Context) -> Map<String, Value> {
     requests
 }
 
-/// An answer that is no object counts as none, and is asked for again.
+/// `None` if the response is missing or not an object; the request is then sent again.
 pub(crate) fn response<'a>(
     responses: Option<&'a InputResponses>,
     key: &str,
@@ -274,7 +274,7 @@ fn open(sealed: &str) -> Result<&str, ErrorData> {
     let opened = sealed.rsplit_once('.');
     let whole = opened.filter(|(state, marked)| mark(state) == *marked);
     let whole = whole.map(|(state, _)| state);
-    whole.ok_or_else(|| ErrorData::invalid_params("`requestState` is not as it was given", None))
+    whole.ok_or_else(|| ErrorData::invalid_params("`requestState` was modified", None))
 }
 
 fn mark(state: &str) -> String {

@@ -1,4 +1,4 @@
-//! The requests of the protocol, each handed to the file that knows it.
+//! The request handlers. Most of them are implemented in the other modules.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -25,35 +25,36 @@ use crate::{asking, completion, prompts, resources, rounds, tasks, tools};
 
 pub(crate) type Context = RequestContext<RoleServer>;
 
-/// How long what does not change may be kept.
-const FRESH_MS: u64 = 60_000;
+/// Cache lifetime of lists and resources.
+const CACHE_TTL_MS: u64 = 60_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Eras {
+pub(crate) enum Versions {
     Both,
-    LegacyAlone,
+    Legacy,
 }
 
 /// One for all sessions. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Fixture {
-    eras: Eras,
+    versions: Versions,
     pub(crate) tasks: TaskManager,
     state: Arc<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Subscriptions that were accepted, and those of them that are in `listening` or were.
+    /// Number of accepted subscriptions.
     accepted: AtomicU64,
+    /// Number of subscriptions that were added to `listening`, and key of the next one.
     next: AtomicU64,
-    /// Of clients without sessions.
+    /// Subscriptions of modern clients.
     listening: Mutex<HashMap<u64, SubscriptionSink>>,
-    /// What clients with sessions watch.
+    /// URIs that legacy clients have subscribed to.
     watched: Mutex<BTreeSet<String>>,
 }
 
-/// What a trigger says has changed.
+/// A change that a tool triggers.
 #[derive(Clone, Copy)]
 pub(crate) enum Change {
     Tools,
@@ -62,9 +63,9 @@ pub(crate) enum Change {
 }
 
 impl Fixture {
-    pub(crate) fn new(eras: Eras) -> Self {
+    pub(crate) fn new(versions: Versions) -> Self {
         Self {
-            eras,
+            versions,
             tasks: TaskManager::new(),
             state: Arc::default(),
         }
@@ -119,12 +120,12 @@ impl Fixture {
     }
 }
 
-/// Whether the request stands for itself.
+/// Returns true for a request of the modern protocol version.
 pub(crate) fn is_modern(context: &Context) -> bool {
     context.meta.client_capabilities().is_some()
 }
 
-/// The library's type of a JSON value. The values stand in this program, so a failure is its own.
+/// Converts a JSON value to a type of the SDK. All values are constants of this program, so an error is a bug.
 pub(crate) fn model<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     let read = serde_json::from_value(value);
     read.map_err(|error| ErrorData::internal_error(error.to_string(), None))
@@ -151,9 +152,9 @@ impl ServerHandler for Fixture {
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
         let all = ProtocolVersion::KNOWN_VERSIONS;
-        match self.eras {
-            Eras::Both => all.into(),
-            Eras::LegacyAlone => {
+        match self.versions {
+            Versions::Both => all.into(),
+            Versions::Legacy => {
                 let first_modern = ProtocolVersion::V_2026_07_28;
                 let legacy = all.iter().filter(|version| **version < first_modern);
                 legacy.cloned().collect::<Vec<_>>().into()
@@ -173,7 +174,7 @@ impl ServerHandler for Fixture {
     ) -> Result<ListToolsResult, ErrorData> {
         let result = ListToolsResult::with_all_items(tools::list()?);
         Ok(result
-            .with_ttl_ms(FRESH_MS)
+            .with_ttl_ms(CACHE_TTL_MS)
             .with_cache_scope(CacheScope::Public))
     }
 
@@ -206,7 +207,7 @@ impl ServerHandler for Fixture {
     ) -> Result<ListResourcesResult, ErrorData> {
         let result = ListResourcesResult::with_all_items(resources::list()?);
         Ok(result
-            .with_ttl_ms(FRESH_MS)
+            .with_ttl_ms(CACHE_TTL_MS)
             .with_cache_scope(CacheScope::Public))
     }
 
@@ -217,7 +218,7 @@ impl ServerHandler for Fixture {
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let result = ListResourceTemplatesResult::with_all_items(resources::templates()?);
         Ok(result
-            .with_ttl_ms(FRESH_MS)
+            .with_ttl_ms(CACHE_TTL_MS)
             .with_cache_scope(CacheScope::Public))
     }
 
@@ -228,7 +229,7 @@ impl ServerHandler for Fixture {
     ) -> Result<ReadResourceResponse, ErrorData> {
         let result = resources::read(&request.uri)?;
         Ok(result
-            .with_ttl_ms(FRESH_MS)
+            .with_ttl_ms(CACHE_TTL_MS)
             .with_cache_scope(CacheScope::Public)
             .into())
     }
@@ -267,7 +268,7 @@ impl ServerHandler for Fixture {
         let key = {
             let mut listening = self.state.listening.lock();
             let listening = listening.as_mut().map_err(|_| poisoned())?;
-            // Under the lock: who sees the new number sees the subscription.
+            // Incremented under the lock, so that `announce` sees the subscription too.
             let key = self.state.next.fetch_add(1, Ordering::SeqCst);
             listening.insert(key, context.sink().clone());
             key
@@ -286,7 +287,7 @@ impl ServerHandler for Fixture {
     ) -> Result<ListPromptsResult, ErrorData> {
         let result = ListPromptsResult::with_all_items(prompts::list()?);
         Ok(result
-            .with_ttl_ms(FRESH_MS)
+            .with_ttl_ms(CACHE_TTL_MS)
             .with_cache_scope(CacheScope::Public))
     }
 
@@ -307,7 +308,7 @@ impl ServerHandler for Fixture {
     }
 
     async fn set_level(&self, _: SetLevelRequestParams, _: Context) -> Result<(), ErrorData> {
-        // The suite wants every message of a call, whatever the level.
+        // The suite expects all messages of a call, regardless of the level.
         Ok(())
     }
 
@@ -330,5 +331,5 @@ impl ServerHandler for Fixture {
 }
 
 fn poisoned() -> ErrorData {
-    ErrorData::internal_error("another request failed half-way", None)
+    ErrorData::internal_error("the state is unusable: another request panicked", None)
 }

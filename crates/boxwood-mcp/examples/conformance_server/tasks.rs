@@ -1,4 +1,4 @@
-//! Tools whose calls become tasks, for clients that can follow one.
+//! Tools whose calls become tasks, for clients that support tasks.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::rounds::{content, form, response, who_are_you};
 use crate::server::{Context, Fixture, model};
 use crate::tools::{argument, says};
 
-/// Without a task there is no answer to these.
+/// Refused for clients that do not support tasks.
 const ONLY_AS_TASKS: [&str; 4] = [
     "failing_job",
     "confirm_delete",
@@ -24,7 +24,7 @@ const ONLY_AS_TASKS: [&str; 4] = [
 
 type Done = Result<CallToolResult, TaskExit>;
 
-/// `None` when it is no tool of this file.
+/// `None` for tools of other modules.
 pub(crate) async fn call(
     fixture: &Fixture,
     request: &CallToolRequestParams,
@@ -45,7 +45,7 @@ pub(crate) async fn call(
         "greet" => says(format!("Hello, {}!", text("name"))).into(),
         "slow_compute" => {
             let seconds = argument(request, "seconds").and_then(Value::as_f64);
-            // A fixture that could be made to wait for ever would hold a suite up.
+            // Limited, so that a wrong argument cannot block the suite.
             let time = Duration::from_secs_f64(seconds.unwrap_or(1.0).clamp(0.0, 60.0));
             let said = format!("computed {} slowly", text("label"));
             if follows {
@@ -123,7 +123,7 @@ async fn confirm(task: TaskContext, file: String, question: InputRequest) -> Don
     Ok(says(format!("{file} is {fate}")))
 }
 
-/// Both questions stand at once, and may be answered one by one.
+/// Both requests are pending at the same time and can be answered in any order.
 async fn gather(task: TaskContext, first: InputRequest, second: InputRequest) -> Done {
     let first = task.request_input("first", first);
     let second = task.request_input("second", second);

@@ -19,7 +19,7 @@ const SOUND: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA
 
 const BETWEEN: Duration = Duration::from_millis(50);
 
-/// In an order that never changes.
+/// The order is stable.
 pub(crate) fn list() -> Result<Vec<Tool>, ErrorData> {
     let nothing = || json!({"type": "object", "properties": {}});
     let takes = |name: &str, kind: &str| json!({"type": "object", "properties": {name: {"type": kind}}, "required": [name]});
@@ -83,7 +83,7 @@ fn header_schema() -> Value {
     json!({"type": "object", "properties": {"value": value}, "required": ["value"]})
 }
 
-/// Every keyword that something on the way might drop.
+/// A schema with keywords that a gateway might drop.
 fn rich_schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -112,7 +112,7 @@ pub(crate) fn argument<'a>(request: &'a CallToolRequestParams, name: &str) -> Op
     request.arguments.as_ref()?.get(name)
 }
 
-/// `None` when it is no tool of this file.
+/// `None` for tools of other modules.
 pub(crate) async fn call(
     fixture: &Fixture,
     request: &CallToolRequestParams,
@@ -210,7 +210,7 @@ async fn log_on_the_way(context: &Context) {
 
 async fn log(context: &Context, level: LoggingLevel, words: &str) {
     let message = LoggingMessageNotificationParam::new(level, json!(words)).with_logger("fixture");
-    // A client that has gone away hears nothing.
+    // The client may have disconnected.
     let _ = context.peer.notify_logging_message(message).await;
 }
 

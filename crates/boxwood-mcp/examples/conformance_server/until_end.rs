@@ -1,4 +1,4 @@
-//! Standard input, with a word when it ends.
+//! An input that cancels a token at its end.
 
 use std::io;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-/// The library waits for every request that is under way, and a subscription is under way for ever.
+/// At the end of the input the SDK waits for all running requests, and a subscription never completes.
 pub(crate) struct UntilEnd<R> {
     pub(crate) input: R,
     pub(crate) ended: CancellationToken,

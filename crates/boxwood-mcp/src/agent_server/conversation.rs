@@ -26,7 +26,7 @@ const SHARED: &str = "default";
 
 /// The conversation of requests that do not name one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum DefaultConversation {
     /// Chosen explicitly. The session has exactly this name.
     Named(SessionId),
     /// Derived, for example from a directory.
@@ -35,7 +35,7 @@ pub enum Home {
     PerMcpSession,
 }
 
-impl Home {
+impl DefaultConversation {
     pub(crate) fn query(
         &self,
         context: &RequestContext<RoleServer>,

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
-use super::conversation::Home;
+use super::conversation::DefaultConversation;
 use super::keep_alive;
 use super::sessions::Sessions;
 use super::tool_server::ToolServer;
@@ -33,7 +33,7 @@ impl HttpServer {
     pub fn new(agent: Agent, max_body_bytes: usize) -> Self {
         let activity = SessionActivity::default();
         let sessions = Arc::new(Sessions::new(activity.clone()));
-        let server = ToolServer::new(agent, Home::PerMcpSession, activity);
+        let server = ToolServer::new(agent, DefaultConversation::PerMcpSession, activity);
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .disable_allowed_origins()

@@ -12,6 +12,6 @@ mod tool_result;
 mod tool_server;
 mod uri;
 
-pub use conversation::{Home, SESSION_HEADER, SESSION_META};
+pub use conversation::{DefaultConversation, SESSION_HEADER, SESSION_META};
 pub use http_server::{Answer, HttpServer};
 pub use stdio::{StdioError, serve_lines, serve_stdio};

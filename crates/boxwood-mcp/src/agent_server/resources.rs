@@ -32,7 +32,7 @@ pub(crate) async fn list(
         }
         None => String::new(),
     };
-    let agent = &agent.now().await.map_err(|error| refused(&error))?;
+    let agent = &agent.refreshed().await.map_err(|error| refused(&error))?;
     let id = session_id(agent, query)?;
     let request = GlobRequest {
         pattern: "*".to_owned(),
@@ -89,7 +89,7 @@ pub(crate) async fn read(
     address: &str,
 ) -> Result<ReadResourceResult, ErrorData> {
     let path = uri::path(address).map_err(|reason| not_found(address, reason))?;
-    let agent = &agent.now().await.map_err(|error| refused(&error))?;
+    let agent = &agent.refreshed().await.map_err(|error| refused(&error))?;
     let id = session_id(agent, query)?;
     let bytes = match boxes(agent)?
         .read_bytes(&id, &path, 0, MAX_FILE_BYTES + 1)
@@ -137,7 +137,7 @@ fn session_id(agent: &Agent, query: &AgentQuery) -> Result<SessionId, ErrorData>
 
 fn boxes(agent: &Agent) -> Result<&dyn Boxes, ErrorData> {
     let boxes = agent.boxes().map(AsRef::as_ref);
-    boxes.ok_or_else(|| refused(&Agent::off()))
+    boxes.ok_or_else(|| refused(&Agent::disabled_error()))
 }
 
 /// The same text as in tool errors.

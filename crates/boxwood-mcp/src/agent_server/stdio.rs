@@ -6,7 +6,7 @@ use rmcp::transport::stdio;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use super::conversation::Home;
+use super::conversation::DefaultConversation;
 use super::tool_server::ToolServer;
 use crate::session_activity::SessionActivity;
 
@@ -22,22 +22,22 @@ pub enum StdioError {
 /// a few seconds to finish before they are killed.
 pub async fn serve_stdio(
     agent: Agent,
-    home: Home,
+    default_conversation: DefaultConversation,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StdioError> {
     let (input, output) = stdio();
-    serve_lines(agent, home, input, output, shutdown).await
+    serve_lines(agent, default_conversation, input, output, shutdown).await
 }
 
 /// The same for arbitrary streams.
 pub async fn serve_lines(
     agent: Agent,
-    home: Home,
+    default_conversation: DefaultConversation,
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StdioError> {
-    let server = ToolServer::new(agent, home, SessionActivity::default());
+    let server = ToolServer::new(agent, default_conversation, SessionActivity::default());
     let token = CancellationToken::new();
     let serving = async {
         match serve_server_with_ct(server, (input, output), token.clone()).await {

@@ -15,7 +15,7 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::json;
 
-use super::conversation::{Home, mcp_session};
+use super::conversation::{DefaultConversation, mcp_session};
 use super::progress::{LatestProgress, report};
 use super::resources;
 use super::tool_result::{answered, meta, refused, tool};
@@ -29,15 +29,19 @@ const GUIDANCE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct ToolServer {
     agent: Agent,
-    home: Home,
+    default_conversation: DefaultConversation,
     activity: SessionActivity,
 }
 
 impl ToolServer {
-    pub(crate) fn new(agent: Agent, home: Home, activity: SessionActivity) -> Self {
+    pub(crate) fn new(
+        agent: Agent,
+        default_conversation: DefaultConversation,
+        activity: SessionActivity,
+    ) -> Self {
         Self {
             agent,
-            home,
+            default_conversation,
             activity,
         }
     }
@@ -82,7 +86,9 @@ impl ServerHandler for ToolServer {
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
         let mut result = self.negotiate_initialize(&request)?;
-        result.instructions = self.instructions(&self.home.query(&context)?).await;
+        result.instructions = self
+            .instructions(&self.default_conversation.query(&context)?)
+            .await;
         Ok(result)
     }
 
@@ -92,7 +98,9 @@ impl ServerHandler for ToolServer {
     ) -> Result<DiscoverResult, ErrorData> {
         let versions = self.supported_protocol_versions().into_owned();
         let mut result = DiscoverResult::from_server_info(versions, self.get_info());
-        result.instructions = self.instructions(&self.home.query(&context)?).await;
+        result.instructions = self
+            .instructions(&self.default_conversation.query(&context)?)
+            .await;
         Ok(result)
     }
 
@@ -142,7 +150,7 @@ impl ServerHandler for ToolServer {
         }
         let call = ToolCall {
             arguments: request.arguments.unwrap_or_default(),
-            query: self.home.query(&context)?,
+            query: self.default_conversation.query(&context)?,
         };
         let _in_use = mcp_session(&context).map(|id| self.activity.hold(id, Kind::Call));
         let progress = LatestProgress::default();
@@ -168,7 +176,7 @@ impl ServerHandler for ToolServer {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        let query = self.home.query(&context)?;
+        let query = self.default_conversation.query(&context)?;
         resources::list(&self.agent, &query, cursor.as_deref()).await
     }
 
@@ -185,7 +193,7 @@ impl ServerHandler for ToolServer {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let query = self.home.query(&context)?;
+        let query = self.default_conversation.query(&context)?;
         let result = resources::read(&self.agent, &query, &request.uri).await?;
         Ok(result.into())
     }

@@ -25,7 +25,7 @@ pub(crate) fn items(array: &RawValue) -> Option<Vec<&RawValue>> {
     (items.len() <= MAX_ITEMS).then_some(items)
 }
 
-/// The first `most` elements of an array. `None` if the value is not an array of `T`.
+/// The first `limit` elements of an array. `None` if the value is not an array of `T`.
 pub(crate) fn first_of<'a, T: Deserialize<'a>>(
     array: &'a RawValue,
     limit: usize,
@@ -38,7 +38,7 @@ pub(crate) fn first_of<'a, T: Deserialize<'a>>(
     reader.deserialize_seq(first).ok()
 }
 
-/// Deserializes at most `most` elements: a short element takes much more memory than its text.
+/// Deserializes at most `limit` elements: a short element takes much more memory than its text.
 struct First<T> {
     limit: usize,
     kind: PhantomData<T>,

@@ -20,7 +20,7 @@ pub(crate) fn text(params: Option<&RawValue>, key: &str) -> Option<String> {
 /// The object `name` of a request; empty if it is missing.
 pub(crate) fn parsed(raw: Option<&RawValue>, name: &str) -> Result<Object, RpcError> {
     let parsed = raw.map_or(Ok(Object::default()), |raw| Object::parse(raw.get()));
-    parsed.map_err(|bad| RpcError::malformed(format!("`{name}` is {bad}")))
+    parsed.map_err(|bad| RpcError::malformed(format!("invalid `{name}`: {bad}")))
 }
 
 /// `_meta` of a request, for another request on behalf of the same client. Without the progress token,

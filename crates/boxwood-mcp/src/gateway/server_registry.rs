@@ -175,7 +175,7 @@ impl HostedServer for Server {
         initialize: Box<RawValue>,
     ) -> BoxFuture<'_, Result<DedicatedProcess, HostingError>> {
         async move {
-            let child = Server::own(self, initialize).await?;
+            let child = Server::client_process(self, initialize).await?;
             let (connection, handshake, inbound, guard) = child.into_parts();
             Ok(DedicatedProcess {
                 connection,

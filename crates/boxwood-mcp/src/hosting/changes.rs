@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use boxwood_api::{
     EditMcpServerRequest, ImportMcpRequest, ImportedMcp, McpServerInfo, McpServerName,
-    McpServerSpec, SkippedMcp,
+    McpServerSpec, SkippedMcp, with_causes,
 };
 use jiff::Timestamp;
 
@@ -48,10 +48,13 @@ impl Hosting {
             match self.add(spec, replace).await {
                 Ok(_) if existed => imported.replaced.push(name),
                 Ok(_) => imported.added.push(name),
-                Err(error) => imported.skipped.push(SkippedMcp {
-                    name: name.to_string(),
-                    why: error.to_string(),
-                }),
+                Err(error) => {
+                    tracing::info!(%name, error = %with_causes(&error), "failed to import an MCP server");
+                    imported.skipped.push(SkippedMcp {
+                        name: name.to_string(),
+                        why: error.to_string(),
+                    });
+                }
             }
         }
         Ok(imported)
@@ -104,7 +107,7 @@ impl Hosting {
         let _adding = self.inner.adding.lock().await;
         let limit = self.inner.context.settings.max_servers;
         if self.handles().len() >= limit {
-            let message = format!("the limit is {limit} MCP servers (`mcp.max_servers`)");
+            let message = format!("{limit} MCP servers exist (`mcp.max_servers`)");
             return Err(HostingError::Full { message });
         }
         let stored = self.put(spec).await?;

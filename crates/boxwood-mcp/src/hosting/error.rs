@@ -105,7 +105,7 @@ impl HostingError {
             ),
             Self::Disabled { name } => Some(format!("`boxwood mcp enable {name}` starts it")),
             Self::Stopped { name } => Some(format!("`boxwood mcp start {name}` starts it")),
-            Self::Full { .. } => Some("remove what is no longer needed, then try again".to_owned()),
+            Self::Full { .. } => Some("remove servers that are not needed, disconnect clients, or raise the limit; then try again".to_owned()),
             Self::TimedOut { name, .. } => {
                 Some(format!("`boxwood mcp logs {name}` shows its output"))
             }

@@ -97,7 +97,7 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Checks `spec` like [`Runtime::create`] without creating anything. Returns false if its `host_path` would not
     /// be mounted, because the profile hides it.
-    fn judge(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<bool>>;
+    fn check_policy(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<bool>>;
 
     /// The kind of box that `spec` would get now, with the defaults of its profile and of the daemon.
     fn resolve(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<BoxKind>>;

@@ -24,7 +24,7 @@ pub struct HostingSettings {
     pub lost_pings: u32,
     /// How long a server with a pending call may leave pings unanswered. At least the longest call timeout, so that
     /// the call ends first and calls of other clients survive.
-    pub busy_patience: Duration,
+    pub busy_timeout: Duration,
     /// How long a server must be connected before its earlier failures no longer count.
     pub healthy_after: Duration,
     /// Delays before the second, third and fourth attempt.
@@ -55,7 +55,7 @@ impl HostingSettings {
             ping_every: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(10),
             lost_pings: 3,
-            busy_patience: Duration::from_mins(65),
+            busy_timeout: Duration::from_mins(65),
             healthy_after: Duration::from_mins(1),
             retry_delays: [2, 4, 8].map(Duration::from_secs),
             crash_limit: 5,

@@ -25,7 +25,7 @@ pub(crate) enum Kind {
 pub(crate) enum BadMessage {
     #[error("the message is not UTF-8")]
     NotUtf8,
-    #[error("the message is {0}")]
+    #[error("invalid message: {0}")]
     Json(BadObject),
     #[error("batches are not supported; send one message at a time")]
     Batch,

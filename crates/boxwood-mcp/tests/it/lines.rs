@@ -1,7 +1,7 @@
 //! The stdio transport with both protocol versions and a disabled sandbox.
 
 use boxwood_agent::{Agent, AgentSettings};
-use boxwood_mcp::{Home, serve_lines};
+use boxwood_mcp::{DefaultConversation, serve_lines};
 use serde_json::{Value, json};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf,
@@ -19,11 +19,17 @@ impl Client {
         let (client_end, server_end) = tokio::io::duplex(1 << 20);
         let (read, write) = tokio::io::split(server_end);
         let agent = Agent::disabled(AgentSettings::default());
-        let home = Home::Derived("test".to_owned());
+        let default_conversation = DefaultConversation::Derived("test".to_owned());
         let server = tokio::spawn(async move {
-            serve_lines(agent, home, read, write, std::future::pending())
-                .await
-                .expect("a clean end");
+            serve_lines(
+                agent,
+                default_conversation,
+                read,
+                write,
+                std::future::pending(),
+            )
+            .await
+            .expect("a clean end");
         });
         let (read, write) = tokio::io::split(client_end);
         Self {

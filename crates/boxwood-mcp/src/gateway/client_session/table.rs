@@ -1,6 +1,6 @@
 //! All client sessions. Their number and idle time are bounded, and each belongs to one principal.
 //!
-//! At the limit, a principal loses a session to one that has fewer.
+//! At the limit, a new session replaces one of its principal or of a principal with more sessions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -150,7 +150,7 @@ impl SessionTable {
     }
 }
 
-/// `None` without random bytes, because an id must not be guessed.
+/// `None` if the system provides no random bytes: an id must not be guessable.
 pub(crate) fn random_id() -> Option<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).ok()?;

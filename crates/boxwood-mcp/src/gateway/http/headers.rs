@@ -29,7 +29,7 @@ pub(crate) fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'
     }
     let text = value.to_str().map_err(|_| {
         RpcError::header_mismatch(format!(
-            "the header `{name}` has characters that no header may have; send it as {ENCODED_PREFIX}…{ENCODED_SUFFIX}"
+            "header `{name}` contains characters that headers must not contain; send it as {ENCODED_PREFIX}…{ENCODED_SUFFIX}"
         ))
     })?;
     Ok(Some(text.trim_matches([' ', '\t'])))

@@ -27,7 +27,7 @@ pub(crate) async fn open(inner: &Arc<Inner>, request: HttpRequest) -> Answer {
         return response::method_not_allowed("GET");
     }
     if !Accepts::of(&request.head.headers).events {
-        let text = "accept `text/event-stream`";
+        let text = "header `Accept` must include text/event-stream";
         return response::refuse(StatusCode::NOT_ACCEPTABLE, text);
     }
     if let Err(error) = streamable::check(inner, &request.target).await {
@@ -82,7 +82,7 @@ pub(crate) async fn message(inner: &Arc<Inner>, request: HttpRequest, body: &Byt
         return response::no_session();
     };
     if !request::is_json(&request.head.headers) {
-        let text = "send `content-type: application/json`";
+        let text = "send the body as `Content-Type: application/json`";
         return response::refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
     let permit = request.head.extensions.get::<BodyPermit>();

@@ -42,11 +42,11 @@ pub(crate) async fn post(inner: &Arc<Inner>, request: HttpRequest, body: Bytes) 
     }
     let accepts = Accepts::of(&request.head.headers);
     if !accepts.json && !accepts.events {
-        let text = "accept `application/json` and `text/event-stream`";
+        let text = "header `Accept` must include application/json and text/event-stream";
         return response::refuse(StatusCode::NOT_ACCEPTABLE, text);
     }
     if !request::is_json(&request.head.headers) {
-        let text = "send `content-type: application/json`";
+        let text = "send the body as `Content-Type: application/json`";
         return response::refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
     match message.and_then(Message::of_client) {
@@ -195,7 +195,7 @@ pub(crate) fn get(inner: &Inner, request: &HttpRequest) -> Answer {
         return response::refuse(StatusCode::METHOD_NOT_ALLOWED, ONLY_POST);
     }
     if !Accepts::of(&request.head.headers).events {
-        let text = "accept `text/event-stream`";
+        let text = "header `Accept` must include text/event-stream";
         return response::refuse(StatusCode::NOT_ACCEPTABLE, text);
     }
     let session = match find(inner, request) {

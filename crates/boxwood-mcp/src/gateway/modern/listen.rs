@@ -68,12 +68,12 @@ impl ListenFilter {
         };
         if uris.len() > MAX_SUBSCRIPTIONS {
             return Err(RpcError::malformed(format!(
-                "at most {MAX_SUBSCRIPTIONS} resources at once"
+                "`notifications.resourceSubscriptions` has more than {MAX_SUBSCRIPTIONS} URIs"
             )));
         }
         if uris.iter().map(String::len).sum::<usize>() > MAX_TOTAL_URI_BYTES {
             return Err(RpcError::malformed(format!(
-                "the resource URIs exceed {MAX_TOTAL_URI_BYTES} bytes in total"
+                "`notifications.resourceSubscriptions` exceeds {MAX_TOTAL_URI_BYTES} bytes in total"
             )));
         }
         Ok(Self { lists, uris })

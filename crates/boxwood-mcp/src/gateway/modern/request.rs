@@ -175,7 +175,7 @@ fn small_object(key: &str, raw: &RawValue) -> Result<Object, RpcError> {
             "`{key}` must be an object of at most {MAX_CLIENT_BYTES} bytes"
         )));
     }
-    Object::parse(raw.get()).map_err(|bad| RpcError::malformed(format!("`{key}` is {bad}")))
+    Object::parse(raw.get()).map_err(|bad| RpcError::malformed(format!("invalid `{key}`: {bad}")))
 }
 
 #[cfg(test)]

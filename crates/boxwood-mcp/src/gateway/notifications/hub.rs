@@ -291,7 +291,7 @@ impl Member {
         answer
     }
 
-    /// What the server has to be told after a change of this client.
+    /// The request to the server after a change of this client. `None` if the server needs none.
     fn request_for(&self, preference: Preference, sent: &Preferences) -> Option<Preference> {
         let subscriptions = lock(&self.hub.subscriptions);
         let request = match preference {

@@ -47,17 +47,17 @@ pub(crate) fn modern_process(number: u64) -> ProcessId {
     process(&format!("modern-{number}"))
 }
 
-pub(crate) fn own_process(number: u64) -> ProcessId {
+pub(crate) fn client_process(number: u64) -> ProcessId {
     process(&format!("own-{number}"))
 }
 
 /// Returns true for processes that hosting starts besides the main one.
 pub(crate) fn is_child(process: &ProcessId) -> bool {
-    process.as_str().starts_with("modern") || is_own(process)
+    process.as_str().starts_with("modern") || is_of_client(process)
 }
 
 /// Returns true for processes of single clients.
-pub(crate) fn is_own(process: &ProcessId) -> bool {
+pub(crate) fn is_of_client(process: &ProcessId) -> bool {
     process.as_str().starts_with("own-")
 }
 
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn child_processes_are_recognized() {
-        assert!(is_child(&own_process(7)) && is_child(&modern_process(8)));
+        assert!(is_child(&client_process(7)) && is_child(&modern_process(8)));
         assert!(!is_child(&main_process()));
     }
 }

@@ -88,7 +88,7 @@ impl Install<'_> {
         let storing = storage("storing an install", move || {
             let stored = context.cache.keep(&directory, &key, bytes);
             if stored.is_err() {
-                context.cache.discard(&directory)?;
+                let _ = context.cache.discard(&directory);
             }
             stored.map(|name| (name, held))
         });
@@ -315,7 +315,7 @@ fn hint(exit: &ExecExit, log: &str) -> String {
     if is_missing_package(log) {
         return "check the name and version of the package; `with` adds constraints".to_owned();
     }
-    "see the install log (`boxwood mcp logs --install`); the registry must be reachable from a box"
+    "see the install log (`boxwood mcp logs NAME --install`); the registry must be reachable from a box"
         .to_owned()
 }
 

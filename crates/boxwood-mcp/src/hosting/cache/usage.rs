@@ -19,7 +19,7 @@ const UNUSED_LIFETIME: Duration = Duration::from_hours(24);
 pub(crate) struct CacheRef {
     context: Arc<HostContext>,
     /// Name of the cache entry.
-    pub(crate) key: String,
+    pub(crate) name: String,
     remove_on_drop: bool,
 }
 
@@ -37,15 +37,15 @@ impl Drop for CacheRef {
             .uses
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = uses.get_mut(&self.key) {
+        if let Some(count) = uses.get_mut(&self.name) {
             *count -= 1;
             if *count == 0 {
-                uses.remove(&self.key);
+                uses.remove(&self.name);
             }
         }
         drop(uses);
         if self.remove_on_drop {
-            let (context, name) = (Arc::clone(&self.context), self.key.clone());
+            let (context, name) = (Arc::clone(&self.context), self.name.clone());
             self.context.spawn(async move {
                 context.drop_install(name).await;
             });
@@ -59,7 +59,7 @@ impl HostContext {
         *uses.entry(name.to_owned()).or_default() += 1;
         CacheRef {
             context: Arc::clone(self),
-            key: name.to_owned(),
+            name: name.to_owned(),
             remove_on_drop: false,
         }
     }
@@ -136,8 +136,8 @@ impl HostContext {
         }
         if let Err(fault) = self.make_room().await {
             tracing::warn!(
-                message = fault.message,
-                "the install cache is over its limit"
+                error = fault.message,
+                "failed to free space in the install cache"
             );
         }
     }

@@ -80,6 +80,7 @@ impl Store {
         let store = Self {
             servers: directory.join("servers"),
             secrets: directory.join("secrets"),
+            // The name that earlier daemons use.
             run_records: directory.join("greetings"),
             write_lock: Mutex::new(()),
         };

@@ -33,11 +33,11 @@ pub(crate) enum LaunchError {
     WithNothing { command: String },
     #[error("MCP host_path does not exist or is not a directory: {}", path.display())]
     NoHostPath { path: PathBuf },
-    #[error("the command refers to {}, which is too broad to share with a server", path.display())]
+    #[error("the command refers to {}, which is too broad to mount into a box", path.display())]
     TooBroad { path: PathBuf },
     #[error("{} cannot be read", path.display())]
     Manifest { path: PathBuf, source: io::Error },
-    #[error("{} does not parse: {message}", path.display())]
+    #[error("{} cannot be parsed: {message}", path.display())]
     BadManifest { path: PathBuf, message: String },
     #[error("`--locked` and `--frozen` require a lock file, and {} has no uv.lock", path.display())]
     NoLock { path: PathBuf },

@@ -161,7 +161,7 @@ impl ProgressLog {
         (so_far, self.watchers.subscribe())
     }
 
-    /// The caller holds the lock, so that a new follower sees each event exactly once.
+    /// Except for `Done`, the caller holds the lock, so that a new follower sees each event exactly once.
     fn send(&self, progress: McpProgress) {
         // Fails only without receivers.
         drop(self.watchers.send(progress));

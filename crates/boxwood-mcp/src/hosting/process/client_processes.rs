@@ -146,11 +146,11 @@ impl ChildProcesses {
     }
 
     /// Starts a process for one client and performs the handshake with its parameters.
-    pub(crate) async fn own(
+    pub(crate) async fn client_process(
         self: &Arc<Self>,
         initialize_params: Box<RawValue>,
     ) -> Result<ClientProcess, HostingError> {
-        let slot = self.slot(ids::own_process)?;
+        let slot = self.slot(ids::client_process)?;
         let clock = StartClock::start(self.spec.settings.startup_timeout_sec);
         let opened = async {
             let connection = self.launch(&slot, &clock).await?;
@@ -199,8 +199,8 @@ impl ChildProcesses {
         let connection = match self.launch(&slot, &clock).await {
             Ok(connection) => connection,
             Err(fault) => {
-                let (session, message) = (&self.session, fault.redacted(&self.secrets).message);
-                tracing::info!(%session, message, "failed to start the process for the modern protocol version");
+                let (session, error) = (&self.session, fault.redacted(&self.secrets).message);
+                tracing::info!(%session, error, "failed to start the process for the modern protocol version");
                 *modern = Modern::Unsupported;
                 return Ok(None);
             }
@@ -318,9 +318,10 @@ impl ChildProcesses {
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let process = id(number);
-        let of_clients = children.running.keys().filter(|it| ids::is_own(it));
-        if ids::is_own(&process) && of_clients.count() >= limit {
-            let message = format!("{limit} clients already have their own process of this server");
+        let of_clients = children.running.keys().filter(|it| ids::is_of_client(it));
+        if ids::is_of_client(&process) && of_clients.count() >= limit {
+            let message =
+                format!("{limit} clients have a process of this server (`mcp.max_children`)");
             return Err(HostingError::Full { message });
         }
         children.running.insert(process.clone(), None);
@@ -378,8 +379,8 @@ impl ChildProcesses {
                 has_answered: true,
             };
             let fault = health::until_hung(watched, &context.settings).await;
-            let message = &fault.message;
-            tracing::warn!(%session, message, "closing the connection of a hung child process");
+            let error = &fault.message;
+            tracing::warn!(%session, error, "closing the connection of a hung child process");
             connection.close();
         }))
     }

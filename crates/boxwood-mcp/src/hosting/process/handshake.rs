@@ -131,7 +131,7 @@ pub(crate) fn connection_ended(phase: McpPhase, reason: &CloseReason) -> Fault {
         }
         CloseReason::Exited(_) if phase == McpPhase::Runtime => {
             let message = format!("Box managed process exited unexpectedly: {reason}");
-            let hint = "`boxwood mcp logs` shows its stderr; if it ran out of memory, raise `box.memory_mb`".to_owned();
+            let hint = "`boxwood mcp logs NAME` shows its stderr; if it ran out of memory, raise `box.memory_mb`".to_owned();
             return Fault::new(phase, message)
                 .main_process_exited()
                 .with_hint(hint);

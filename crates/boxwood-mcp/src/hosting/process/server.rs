@@ -75,10 +75,10 @@ impl Server {
 
     /// Starts a process for one client and performs the handshake with its parameters. Dropping it stops the
     /// process.
-    pub(crate) async fn own(
+    pub(crate) async fn client_process(
         &self,
         initialize_params: Box<RawValue>,
     ) -> Result<ClientProcess, HostingError> {
-        self.live.children.own(initialize_params).await
+        self.live.children.client_process(initialize_params).await
     }
 }

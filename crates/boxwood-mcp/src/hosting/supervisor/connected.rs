@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use boxwood_api::McpPhase;
+use boxwood_api::{McpPhase, with_causes};
 use tokio::time::Instant;
 
 use super::fault::Fault;
@@ -172,7 +172,7 @@ async fn store_run_record(supervisor: &Supervisor, started: &Started) {
         cache_key: started
             .install
             .as_ref()
-            .map(|cache_ref| cache_ref.key.clone()),
+            .map(|cache_ref| cache_ref.name.clone()),
         launched: started.launched.clone(),
         handshake: (*started.handshake).clone(),
         tools: started.tools.clone(),
@@ -182,6 +182,6 @@ async fn store_run_record(supervisor: &Supervisor, started: &Started) {
     let put = move || store_context.store.put_run_record(&name, &record);
     if let Err(error) = storing("storing the run record of an MCP server", put).await {
         let name = &state.name;
-        tracing::warn!(%name, %error, "failed to store the run record of a server");
+        tracing::warn!(%name, error = %with_causes(&error), "failed to store the run record of a server");
     }
 }

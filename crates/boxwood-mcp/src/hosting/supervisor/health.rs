@@ -48,7 +48,7 @@ pub(crate) async fn until_hung(watched: Watched<'_>, settings: &HostingSettings)
         }
         // A single-threaded server cannot answer during a call.
         let is_hung = if connection.is_busy() || !has_answered {
-            silence >= settings.busy_patience
+            silence >= settings.busy_timeout
         } else {
             lost >= settings.lost_pings
         };
@@ -64,7 +64,7 @@ fn not_answering(lost: u32, silence: Duration) -> Fault {
     let message =
         format!("the server did not answer {lost} pings in a row and sent nothing for {seconds} s");
     Fault::new(McpPhase::Runtime, message)
-        .with_hint("`boxwood mcp logs` shows its stderr".to_owned())
+        .with_hint("`boxwood mcp logs NAME` shows its stderr".to_owned())
 }
 
 /// Resolves when the server was not called for its configured idle time.

@@ -374,7 +374,7 @@ impl Supervisor {
             tracing::warn!(%name, %error, "failed to remove the box of a failed server");
         }
         let (phase, message) = (fault.phase, &fault.message);
-        tracing::info!(%name, %phase, message, "hosted MCP server failed");
+        tracing::info!(%name, %phase, error = message, "hosted MCP server failed");
         if fault.phase == McpPhase::BoxUnavailable {
             self.state.set_run_state(RunState::Failed(fault));
             return Step::AwaitBoxes;
@@ -484,7 +484,7 @@ fn give_up_fault(fault: Fault, reason: GiveUpReason) -> Fault {
         }
         GiveUpReason::CrashLoop { exits } => {
             format!(
-                "The server ended {exits} times within minutes: {}",
+                "The server exited {exits} times within minutes: {}",
                 fault.message
             )
         }

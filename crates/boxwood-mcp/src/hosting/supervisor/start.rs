@@ -124,7 +124,7 @@ impl Start<'_> {
         // A box of an earlier start may exist.
         let removing = self.context.delete_box(&self.state.session);
         clock.call(phase, removing).await?;
-        clock.within(phase, self.judge_all(&plan)).await??;
+        clock.within(phase, self.check_directories(&plan)).await??;
         let install = match &plan.install {
             Some(install) => Some(self.install(clock, install).await?),
             None => None,
@@ -201,31 +201,31 @@ impl Start<'_> {
 
     /// Reveals the state of host files only if policy would allow mounting them.
     async fn reveal(&self, error: &LaunchError) -> Fault {
-        let judged = match error.concerned_directory() {
-            Some(directory) => self.judge(directory, MountMode::Ro).await,
+        let checked = match error.concerned_directory() {
+            Some(directory) => self.check_policy(directory, MountMode::Ro).await,
             None => Ok(()),
         };
-        match judged {
+        match checked {
             Ok(()) => from_launch_error(McpPhase::SessionCreate, error),
             Err(refused) => refused,
         }
     }
 
     /// Checks all directories before anything in them is read.
-    async fn judge_all(&self, plan: &LaunchPlan) -> Result<(), Fault> {
+    async fn check_directories(&self, plan: &LaunchPlan) -> Result<(), Fault> {
         for directory in &plan.directories {
             let mode = self.spec.settings.host_path_mode;
-            self.judge(&directory.real, mode).await?;
+            self.check_policy(&directory.real, mode).await?;
         }
         Ok(())
     }
 
     /// Checks with policy whether a directory may be mounted.
-    async fn judge(&self, directory: &Path, mode: MountMode) -> Result<(), Fault> {
+    async fn check_policy(&self, directory: &Path, mode: MountMode) -> Result<(), Fault> {
         let phase = McpPhase::SessionCreate;
         let spec = box_spec::mount_check(self.spec, &self.state.session, directory, mode);
-        let judged = self.context.runtime.judge(spec).await;
-        if judged.map_err(|error| Fault::from_runtime(phase, error))? {
+        let allowed = self.context.runtime.check_policy(spec).await;
+        if allowed.map_err(|error| Fault::from_runtime(phase, error))? {
             return Ok(());
         }
         let message =

@@ -34,7 +34,10 @@ async fn a_new_daemon_adopts_a_running_server() {
     let server = fixture.hosting.connected(&time).expect("connected");
     let params = RawValue::from_string("{\"protocolVersion\":\"2025-11-25\"}".to_owned());
     // The client stays connected until the daemon ends.
-    let _child = server.own(params.expect("JSON")).await.expect("a child");
+    let _child = server
+        .client_process(params.expect("JSON"))
+        .await
+        .expect("a child");
     let main = fixture
         .runtime
         .process("mcp-time", "main")
@@ -203,7 +206,12 @@ async fn slow_child_processes_do_not_delay_adoption() {
     let mut children = Vec::new();
     for _ in 0..3 {
         let params = RawValue::from_string("{\"protocolVersion\":\"2025-11-25\"}".to_owned());
-        children.push(server.own(params.expect("JSON")).await.expect("a child"));
+        children.push(
+            server
+                .client_process(params.expect("JSON"))
+                .await
+                .expect("a child"),
+        );
     }
     *fixture.runtime.stop_takes.lock().expect("no panic") = Duration::from_secs(50);
     let fixture = fixture.daemon_restarts().await;
@@ -229,7 +237,10 @@ async fn shutdown_keeps_only_the_main_process() {
         .await;
     let server = fixture.hosting.server(&both).await.expect("a server");
     let params = RawValue::from_string("{\"protocolVersion\":\"2025-11-25\"}".to_owned());
-    let child = server.own(params.expect("JSON")).await.expect("a child");
+    let child = server
+        .client_process(params.expect("JSON"))
+        .await
+        .expect("a child");
     server.modern().await.expect("asked").expect("it knows");
     assert_eq!(fixture.runtime.running("mcp-both").len(), 3);
     fixture.hosting.close().await;

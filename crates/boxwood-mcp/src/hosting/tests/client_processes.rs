@@ -30,7 +30,7 @@ async fn a_client_with_capabilities_gets_its_own_process() {
         .add(json!({"name": "asks", "command": "asks"}))
         .await;
     let server = fixture.hosting.server(&asks).await.expect("a server");
-    let mut child = server.own(initialize()).await.expect("a child");
+    let mut child = server.client_process(initialize()).await.expect("a child");
     assert_eq!(child.handshake.protocol_version, "2025-06-18");
     let InboundEvent::Message(question) = child.inbound.next().await else {
         panic!("it asked nothing");
@@ -61,11 +61,15 @@ async fn stderr_of_a_client_process_is_shown() {
     let spec = json!({"name": "c", "command": "complains", "env": {"KEY": "sesame-open"}});
     let name = fixture.add(spec).await;
     let server = fixture.hosting.server(&name).await.expect("a server");
-    let refused = server.own(initialize()).await.err().expect("it ended");
+    let refused = server
+        .client_process(initialize())
+        .await
+        .err()
+        .expect("it ended");
     let words = refused.to_string();
     assert!(words.contains("is not known"), "{words}");
     assert!(!words.contains("sesame-open"), "{words}");
-    let child = server.own(initialize()).await.expect("a child");
+    let child = server.client_process(initialize()).await.expect("a child");
     let shown = async || {
         let logs = fixture.hosting.logs(&name).await.expect("logs");
         assert!(!logs.stderr.contains("sesame-open"), "{}", logs.stderr);
@@ -84,9 +88,13 @@ async fn child_processes_are_limited_and_stopped_when_idle() {
     let fixture = Fixture::with(|settings| settings.max_children = 2);
     let time = fixture.add_connected("time").await;
     let server = fixture.hosting.server(&time).await.expect("a server");
-    let first = server.own(initialize()).await.expect("a child");
-    let second = server.own(initialize()).await.expect("a child");
-    let refused = server.own(initialize()).await.err().expect("no room");
+    let first = server.client_process(initialize()).await.expect("a child");
+    let second = server.client_process(initialize()).await.expect("a child");
+    let refused = server
+        .client_process(initialize())
+        .await
+        .err()
+        .expect("no room");
     assert!(matches!(refused, HostingError::Full { .. }), "{refused:?}");
     // One is used, the other is idle.
     for _ in 0..4 {
@@ -101,7 +109,10 @@ async fn child_processes_are_limited_and_stopped_when_idle() {
     assert!(!first.connection.is_ended());
     assert!(second.connection.is_ended());
     assert_eq!(fixture.runtime.running("mcp-time").len(), 2);
-    server.own(initialize()).await.expect("there is room again");
+    server
+        .client_process(initialize())
+        .await
+        .expect("there is room again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +128,7 @@ async fn a_cancelled_child_start_is_stopped() {
         .await;
     let server = fixture.hosting.server(&slow).await.expect("a server");
     let give_up_fault =
-        tokio::time::timeout(Duration::from_secs(5), server.own(initialize())).await;
+        tokio::time::timeout(Duration::from_secs(5), server.client_process(initialize())).await;
     assert!(give_up_fault.is_err());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(fixture.runtime.running("mcp-slow"), ["main"]);
@@ -214,8 +225,8 @@ async fn a_hung_client_process_is_closed() {
         .add(json!({"name": "hangs", "command": "hangs"}))
         .await;
     let server = fixture.hosting.server(&hangs).await.expect("a server");
-    let first = server.own(initialize()).await.expect("a child");
-    let second = server.own(initialize()).await.expect("a child");
+    let first = server.client_process(initialize()).await.expect("a child");
+    let second = server.client_process(initialize()).await.expect("a child");
     tokio::time::sleep(Duration::from_mins(4)).await;
     assert!(first.connection.is_ended(), "nothing was heard of it");
     assert!(!second.connection.is_ended() && !server.main().is_ended());
@@ -233,7 +244,7 @@ async fn a_client_process_with_blocked_stdin_fails_the_call() {
         .add(json!({"name": "closes", "command": "closes"}))
         .await;
     let server = fixture.hosting.server(&closes).await.expect("a server");
-    let child = server.own(initialize()).await.expect("a child");
+    let child = server.client_process(initialize()).await.expect("a child");
     let params = json!({"name": "wait", "arguments": {"seconds": 100_000}});
     let params = RawValue::from_string(params.to_string()).expect("JSON");
     let hour = CallOptions::with_timeout(Duration::from_hours(1));

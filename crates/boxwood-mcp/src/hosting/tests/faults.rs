@@ -202,7 +202,10 @@ async fn six_exits_within_five_minutes_are_a_crash_loop() {
         .await;
     let failed = fixture.until_status(&loops, McpStatus::Error).await;
     let message = failed.error_message.expect("a message");
-    assert!(message.starts_with("The server ended 6 times"), "{message}");
+    assert!(
+        message.starts_with("The server exited 6 times"),
+        "{message}"
+    );
     assert_eq!(runs.load(Ordering::Relaxed), 6);
 }
 

@@ -275,9 +275,9 @@ async fn a_reinstall_keeps_the_old_install_for_running_servers() {
     let new = new.expect("installed");
     let found = bench.make("key", "exit 1", 60, Reuse::IfPresent).await;
     assert_eq!(found.expect("there").directory, new.directory);
-    bench.context.drop_install(old.cache_ref.key.clone()).await;
+    bench.context.drop_install(old.cache_ref.name.clone()).await;
     assert!(old.directory.join("v").exists(), "it is in use");
-    let name = old.cache_ref.key.clone();
+    let name = old.cache_ref.name.clone();
     let directory = old.directory.clone();
     drop(old);
     bench.context.drop_install(name).await;

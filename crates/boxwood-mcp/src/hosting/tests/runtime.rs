@@ -187,7 +187,7 @@ impl Runtime for TestRuntime {
         std::future::ready(availability).boxed()
     }
 
-    fn judge(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<bool>> {
+    fn check_policy(&self, spec: SpecRequest) -> BoxFuture<'_, Answer<bool>> {
         let refused = self.state().refuses.clone();
         std::future::ready(refused.map_or(Ok(spec.host_path.is_some()), Err)).boxed()
     }

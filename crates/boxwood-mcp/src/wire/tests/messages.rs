@@ -164,7 +164,7 @@ fn invalid_messages_are_refused() {
 }
 
 #[test]
-fn deep_nesting_is_refused() {
+fn deep_nesting_is_forwarded_unparsed() {
     let deep = format!(
         r#"{{"jsonrpc":"2.0","method":"m","params":{}{}}}"#,
         "[".repeat(200_000),

@@ -110,7 +110,7 @@ fn check_is_complete(filling: &Filling) -> Result<(), String> {
     }
     if !filling.missing.is_empty() {
         return Err(format!(
-            "no value was given for {}; set it where you run `boxwood mcp import`, or give it in `inputs`",
+            "no value was given for {}; pass it with `boxwood mcp import --input`, or in `inputs` of the request",
             listed(&filling.missing)
         ));
     }
@@ -160,7 +160,7 @@ fn check_is_local(entry: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-const REMOTE_SERVER: &str = "it is remote already: it runs elsewhere, so Boxwood cannot host it";
+const REMOTE_SERVER: &str = "it is a remote server, which Boxwood does not host";
 
 fn command_line(
     entry: &Map<String, Value>,

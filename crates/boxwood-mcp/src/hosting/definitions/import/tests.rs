@@ -231,7 +231,7 @@ fn remote_servers_are_skipped() {
         json!({"serverUrl": "https://x/sse"}),
         json!({"type": "sse"}),
     ] {
-        skipped(&entry, "it is remote already");
+        skipped(&entry, "it is a remote server");
     }
 }
 

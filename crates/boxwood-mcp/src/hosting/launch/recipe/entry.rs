@@ -25,7 +25,7 @@ impl Entry {
             why: why.to_owned(),
         };
         let text = read_text(&install.join(NAME), MAX_BYTES)
-            .map_err(|error| invalid(&error.to_string()))?
+            .map_err(|error| invalid(&format!("the entry file cannot be read: {error}")))?
             .ok_or_else(|| invalid("the entry file is missing"))?;
         let mut entry = Self::default();
         for (index, line) in text.lines().enumerate() {

@@ -14,7 +14,7 @@ use crate::hosting::launch::workspace::infer::NODE_MANIFESTS;
 use crate::hosting::launch::{CACHE, LaunchError};
 
 const FINISH: &str =
-    r#"finish "$program" "$mcp/node_modules/.bin" ${node_brought:+"$mcp/node/bin"}"#;
+    r#"finish "$program" "$mcp/node_modules/.bin" ${node_installed:+"$mcp/node/bin"}"#;
 
 /// `npx`.
 pub(crate) fn tool(tool: &NodeTool, context: &LaunchContext<'_>) -> Result<Resolved, LaunchError> {

@@ -34,7 +34,7 @@ copy_sources() {
       continue
     fi
     if [ -e "$entry" ] || [ -L "$entry" ]; then
-      cp -RP "$entry" "$2/" || say "a part of $entry cannot be read in a box"
+      cp -RP "$entry" "$2/" || say "$entry is not copied completely: a part of it cannot be read in the box"
     fi
   done
 }

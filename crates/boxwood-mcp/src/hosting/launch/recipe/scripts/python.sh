@@ -9,31 +9,31 @@ done
 uv="$(command -v uv)" || uv=
 pip=
 
-# uv needs a tenth of pip's time, so it is installed even for one server.
+# uv takes a tenth of pip's time, so it is installed even for one server.
 get_uv() {
   if [ -n "$uv" ] || [ -n "$pip" ]; then
     return
   fi
   [ -n "$python" ] ||
-    fail "this box has neither uv nor python3 (looked in $box_path): choose an image that has one of them in box.image, or install one of them on the host"
+    fail "this box has neither uv nor python3 (searched in $box_path): choose an image that has one of them in box.image, or install one of them on the host"
   if "$python" -m pip --version >/dev/null 2>&1; then
     pip="$python"
   elif "$python" -m venv "$tmp/with-pip" >"$tmp/venv.log" 2>&1; then
     pip="$tmp/with-pip/bin/python"
   else
-    fail "$python in this box has neither pip nor venv, and there is no uv (looked in $box_path): install uv or python3-venv on the host, or choose an image that has uv or pip in box.image"
+    fail "$python in this box has neither pip nor venv, and there is no uv (searched in $box_path): install uv or python3-venv on the host, or choose an image that has uv or pip in box.image"
   fi
-  say "this box has no uv; getting it from the package index"
+  say "this box has no uv; installing it from the package index"
   if PIP_RETRIES=1 "$pip" -m pip install --quiet --target "$tmp/tools" uv >"$tmp/uv.log" 2>&1 &&
     "$tmp/tools/bin/uv" --version; then
     uv="$tmp/tools/bin/uv"
   elif grep -q 'connection broken by' "$tmp/uv.log"; then
     # pip reports an unreachable index as a missing package.
     why="$(grep 'connection broken by' "$tmp/uv.log" | tail -n 1 | sed "s/.*connection broken by //; s/<[^>]*>: //; s/: \\/simple.*//")"
-    fail "the package index cannot be reached from this box: $why. Packages are installed with the network on: does the profile allow it, and has the host a way out?"
+    fail "the package index cannot be reached from this box: $why. An installation needs network access: check that the profile allows it and that the host can reach the index"
   else
     tail -n 2 "$tmp/uv.log"
-    say "uv cannot be had; going on with pip"
+    say "uv could not be installed; continuing with pip"
   fi
 }
 
@@ -47,19 +47,19 @@ make_venv() {
     set -- --no-project
     [ -z "$wanted" ] || set -- "$@" --python "$wanted"
     "$uv" venv --quiet "$@" "$mcp/venv" ||
-      fail "there is no Python ${wanted:-3} to be had: choose an image that has it in box.image, or install it on the host"
+      fail "found no Python ${wanted:-3}: choose an image that has it in box.image, or install it on the host"
   else
     interpreter="$python"
     case "$1" in
     3 | '') ;;
     3.*)
       interpreter="$(command -v "python$1")" ||
-        fail "this box has no Python $1 (looked in $box_path), and no uv to get one with: choose an image that has it in box.image"
+        fail "this box has no Python $1 (searched in $box_path), and no uv to install one with: choose an image that has it in box.image"
       ;;
     esac
     "$interpreter" -m venv "$mcp/venv" >"$tmp/venv.log" 2>&1 ||
       "$interpreter" -m venv --without-pip "$mcp/venv" ||
-      fail "$interpreter cannot make an environment: install python3-venv on the host, or choose an image that has uv in box.image"
+      fail "$interpreter cannot create a virtual environment: install python3-venv on the host, or choose an image that has uv in box.image"
   fi
 }
 
@@ -86,7 +86,7 @@ install_tool() {
   fi
   newer="$(sed -n 's/.*does not satisfy Python\(>=3\.[0-9]*\).*/\1/p' "$tmp/install.log" | head -n 1)"
   [ -n "$newer" ] || exit 1
-  say "a package needs Python $newer; looking for one"
+  say "a package requires Python $newer; searching for it"
   make_venv "$newer"
   install_python "$@"
 }
@@ -123,7 +123,7 @@ only_python() {
     return
   fi
   if [ -z "$uv" ] && [ -z "$python" ]; then
-    fail "this box has no python3 (looked in $box_path): choose an image that has it in box.image, or install it on the host"
+    fail "this box has no python3 (searched in $box_path): choose an image that has it in box.image, or install it on the host"
   fi
   make_venv "$1"
   program="$mcp/venv/bin/python"
@@ -137,15 +137,15 @@ python_program() {
       return
     fi
   done
-  there=
+  available=
   for file in "$mcp"/venv/bin/*; do
     name="${file##*/}"
     case "$name" in
     python* | pip* | activate* | deactivate* | pydoc* | *.py) ;;
-    *) there="$there $name" ;;
+    *) available="$available $name" ;;
     esac
   done
-  fail "what was installed has no program called \`$1\`. There are:${there:- none}. Name the package with --from and one of these after it"
+  fail "the installed packages have no program called \`$1\`. Available programs:${available:- none}. Use --from PACKAGE and one of these names"
 }
 
 # any_program NAME: sets `program` to a program of the project or of the box.
