@@ -1,8 +1,8 @@
-//! Builds the static init program for the library that carries it.
+//! Builds the static init program that the library embeds.
 //!
-//! With the feature `embedded` this runs Cargo once more, for the `boxwood-init` binary alone, in a
-//! target directory of its own (the outer Cargo holds the lock of the usual one), offline (every
-//! dependency is one of the library's too, so it has been fetched), statically linked.
+//! With the feature `embedded` this runs a second Cargo for the `boxwood-init` binary, statically linked. It uses
+//! its own target directory, because the outer Cargo holds the lock of the usual one. It runs offline: the
+//! library has the same dependencies, so they have been fetched.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn main() {
     }
     let target = var("TARGET");
     let target_dir = Path::new(&var("OUT_DIR")).join("init");
-    // The `dist` profile alone asks for a small program; other profiles favour build time.
+    // Only the `dist` profile has this level. Other profiles favour build time.
     let dist = var("OPT_LEVEL") == "z";
     let mut build = Command::new(var("CARGO"));
     build
@@ -43,12 +43,12 @@ fn main() {
         .arg(manifest_dir.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(&target_dir)
-        // The outer build's flags (coverage, sanitizers, lints) are not for a static PID 1.
+        // Flags of the outer build (coverage, sanitizers, lints) must not apply to the static program.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         // Under `cargo clippy` the inner build would be linted too, and fail on a warning.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CLIPPY_ARGS")
-        // Cargo hands its environment on, and the inner build would carry itself, for ever.
+        // Inherited by the inner build, it would embed the program again, recursively.
         .env_remove("CARGO_FEATURE_EMBEDDED")
         .env(
             "RUSTFLAGS",
@@ -74,7 +74,7 @@ fn main() {
     println!("cargo:rustc-env=BOXWOOD_INIT={}", program.display());
 }
 
-/// What looks at every byte of a tree may be large.
+/// Crates that search file contents: optimised for speed, not size.
 const SEARCHERS: [&str; 7] = [
     "aho-corasick",
     "bstr",

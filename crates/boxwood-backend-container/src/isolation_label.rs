@@ -14,7 +14,8 @@ pub(crate) fn label(
     landlock: bool,
 ) -> Result<IsolationLabel, StartError> {
     let engine = shared.settings.engine.name();
-    let mut lacks = observed_lacks(resources.init).map_err(start_step("read what is in force"))?;
+    let mut lacks = observed_lacks(resources.init)
+        .map_err(start_step("read its namespaces and restrictions"))?;
     let unenforced = resources
         .group
         .as_ref()

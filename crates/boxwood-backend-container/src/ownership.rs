@@ -15,7 +15,8 @@ use rustix::process::{Pid, test_kill_process};
 pub(crate) const INSTANCE: &str = "boxwood.instance";
 /// Prefix of the names of our containers.
 pub(crate) const NAME_PREFIX: &str = "langbot-box-";
-const INCARNATION: &str = "boxwood.incarnation";
+/// The run of the daemon, despite its name: not the incarnation of a session.
+const RUN: &str = "boxwood.incarnation";
 const CONFIG: &str = "boxwood.config";
 const LEASE: &str = "boxwood.lease";
 
@@ -56,7 +57,7 @@ impl Owner {
             ("langbot.box.instance_id", &self.instance),
             ("langbot.box.config_hash", &hash),
             (INSTANCE, &self.instance),
-            (INCARNATION, &self.run_id),
+            (RUN, &self.run_id),
             (CONFIG, &hash),
             (LEASE, &self.lease.to_text()),
         ]
@@ -73,7 +74,7 @@ impl Owner {
             return false;
         };
         let is_own = *instance == self.instance;
-        if is_own && labels.get(INCARNATION) == Some(&self.run_id) {
+        if is_own && labels.get(RUN) == Some(&self.run_id) {
             return false;
         }
         let Some(lease) = labels.get(LEASE).and_then(|text| Lease::parse(text)) else {
@@ -191,7 +192,7 @@ mod tests {
     fn of(owner: &Owner) -> BTreeMap<String, String> {
         BTreeMap::from([
             (INSTANCE.to_owned(), owner.instance.clone()),
-            (INCARNATION.to_owned(), owner.run_id.clone()),
+            (RUN.to_owned(), owner.run_id.clone()),
             (LEASE.to_owned(), owner.lease.to_text()),
         ])
     }

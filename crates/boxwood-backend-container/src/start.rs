@@ -192,8 +192,8 @@ impl Failed {
             Self::NoImage => StartError::ImageNotFound {
                 image: image.to_owned(),
                 hint: format!(
-                    "{engine} does not have it and may not pull: `boxwood image pull {image} \
-                     --backend {engine}`, or import one with `boxwood image import`",
+                    "{engine} does not have it, and `[{engine}] pull` is \"never\" or did not provide it: `boxwood \
+                     image pull {image} --backend {engine}`, or import one with `boxwood image import`",
                     engine = shared.settings.engine.name()
                 ),
             },

@@ -15,7 +15,7 @@ fn main() {
         cycles,
         crowd,
         interrupted,
-        longest_patience: Duration::from_millis(1500),
+        longest_timeout: Duration::from_millis(1500),
     };
     run_leaks(support::Containers, counts)
 }

@@ -1,8 +1,8 @@
 //! The backend leaves nothing on the host after it has shut down.
 //!
-//! As root 1,000 cycles, and 200 boxes at once, half of them with a network. An ordinary user runs 150
-//! cycles and 24 boxes, because every networked one needs its own `pasta`; the smaller numbers find the
-//! same leaks.
+//! In its long form as root 1,000 cycles, and 200 boxes at once, half of them with a network. An ordinary user
+//! runs 150 cycles and 24 boxes, because every networked one needs its own `pasta`; the smaller numbers find
+//! the same leaks.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -22,7 +22,7 @@ fn main() {
         cycles,
         crowd,
         interrupted: 60,
-        longest_patience: Duration::from_millis(9),
+        longest_timeout: Duration::from_millis(9),
     };
     run_leaks(support::Native, counts)
 }

@@ -1,7 +1,7 @@
 //! Quotas of real boxes that write to a directory of the host as fast as they can.
 //!
 //! Every one of them is killed with the reason `disk_quota` within the bound that docs/quotas.md gives,
-//! and the session lives on.
+//! and the session remains.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -112,7 +112,7 @@ impl Setup {
             .await
     }
 
-    /// Checks that the command was killed in time, and that the session lives on.
+    /// Checks that the command was killed in time, and that the session remains.
     async fn killed(&self, quota_mb: u64, result: &ExecResult) -> anyhow::Result<()> {
         ensure!(
             result.reason == Some(Reason::DiskQuota),

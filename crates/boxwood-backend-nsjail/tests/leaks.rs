@@ -17,7 +17,7 @@ fn main() {
         cycles,
         crowd,
         interrupted,
-        longest_patience: Duration::from_millis(90),
+        longest_timeout: Duration::from_millis(90),
     };
     run_leaks(support::Nsjail, counts)
 }

@@ -141,7 +141,7 @@ const NOT_REMOTE: [(Feature, &str); 5] = [
     (Feature::Owners, "there are no mounts"),
 ];
 
-pub(super) fn offers_of(chosen: Chosen) -> Vec<MissingFeature> {
+pub(super) fn missing_features(chosen: Chosen) -> Vec<MissingFeature> {
     let missing = match chosen {
         Chosen::Docker | Chosen::Podman => return Vec::new(),
         Chosen::Gvisor => NOT_ON_GVISOR.as_slice(),

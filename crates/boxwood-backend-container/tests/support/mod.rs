@@ -37,7 +37,7 @@ impl BackendSetup for Containers {
         let users_of_its_own = chosen == Chosen::Podman;
         Ok(Host {
             missing_mechanisms: absent::on(chosen, privilege, has_landlock()),
-            missing_features: absent::offers_of(chosen),
+            missing_features: absent::missing_features(chosen),
             network: direct && (root || (installed("pasta") && opens_tun())),
             counters: root && direct,
             root_inside: users_of_its_own,

@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(2);
 /// Works on bytes, so that the rest of the file is unchanged even if it is not UTF-8.
 pub(super) fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Edited, FileToolError> {
     if old.is_empty() {
-        let text = "old_string must not be empty; use write to fill a file.";
+        let text = "old_string must not be empty; use `write` to write the whole file.";
         return Err(FileToolError::new(FileToolErrorKind::InvalidArgument, text));
     }
     let failed = FileToolError::of(path, MISSING);

@@ -223,7 +223,7 @@ impl Relay {
         let mut numbers = Vec::new();
         let opened: rustix::io::Result<Vec<OwnedFd>> = attachments
             .into_iter()
-            .map(|attachments| match attachments {
+            .map(|attachment| match attachment {
                 Attachment::Input { stream } => {
                     let (init_end, relay_end) = self.pipe()?;
                     numbers.push(stream);

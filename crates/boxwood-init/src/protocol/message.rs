@@ -258,6 +258,6 @@ pub struct FileStat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileFailure {
     Errno(i32),
-    /// Not a regular file on a file system of the box's own.
+    /// Not a regular file, or a file of procfs.
     NotAFile,
 }

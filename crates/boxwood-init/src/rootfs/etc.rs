@@ -92,7 +92,7 @@ pub(super) fn user_files(identity: &Identity) -> Result<Vec<(&'static str, Strin
         ("/etc/passwd", uid, box_user(uid, gid)),
         ("/etc/group", gid, box_group(gid)),
     ] {
-        let before = read_table(path).step_with(|| format!("read {path}"))?;
+        let before = read_table(path)?;
         let id = id.to_string();
         if before
             .lines()
@@ -112,22 +112,24 @@ pub(super) fn user_files(identity: &Identity) -> Result<Vec<(&'static str, Strin
 
 /// The path may be anything in an image: a FIFO, a device with side effects, or a link into `/proc`. It is
 /// checked before it is opened and must be a regular file of the image.
-fn read_table(path: &str) -> io::Result<String> {
+fn read_table(path: &str) -> Result<String, StepError> {
     const MAX_BYTES: u64 = 1024 * 1024;
+    let reading = || format!("read {path}");
     let found = match open_own(path, OFlags::PATH) {
         Err(Errno::NOENT) => return Ok(String::new()),
-        found => rustix::fs::fstat(found?)?,
+        found => found.and_then(rustix::fs::fstat).step_with(reading)?,
     };
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
     if !is_file || u64::try_from(found.st_size).map_or(true, |size| size > MAX_BYTES) {
-        return Err(io::ErrorKind::InvalidData.into());
+        return Err(Errno::INVAL)
+            .step_with(|| format!("check that {path} is a file of at most {MAX_BYTES} bytes"));
     }
-    let file = fs::File::from(open_own(
-        path,
-        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY,
-    )?);
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = fs::File::from(open_own(path, flags).step_with(reading)?);
     let mut text = String::new();
-    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    file.take(MAX_BYTES)
+        .read_to_string(&mut text)
+        .step_with(reading)?;
     Ok(text)
 }
 

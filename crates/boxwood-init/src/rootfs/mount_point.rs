@@ -128,7 +128,7 @@ fn as_owner<T>(
 /// Creates a mount point on the box's read-only root through a second, detached mount of it, so that the box
 /// never sees a writable root.
 fn make_on_root(target: &str, is_dir: bool) -> io::Result<()> {
-    if !is_missing_on_root(target)? {
+    if !is_on_root_mount(target)? {
         return Err(io::Error::from_raw_os_error(libc::EROFS));
     }
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -137,8 +137,8 @@ fn make_on_root(target: &str, is_dir: bool) -> io::Result<()> {
     make_below(writable, target, is_dir, None)
 }
 
-/// Whether every existing component of `target` is on the box's root mount and not on a host mount.
-fn is_missing_on_root(target: &str) -> io::Result<bool> {
+/// Returns true if every existing component of `target` is on the box's root mount and not on a host mount.
+fn is_on_root_mount(target: &str) -> io::Result<bool> {
     let mount_of = |directory: &OwnedFd| {
         let found = statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
         Ok::<_, io::Error>(found.stx_mnt_id)

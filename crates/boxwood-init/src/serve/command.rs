@@ -335,7 +335,10 @@ fn report(child: &Child<'_>, failure: Failed, errno: i32) {
     };
     write(c"boxwood: ");
     match failure {
-        Failed::Setup(step) => write(step),
+        Failed::Setup(step) => {
+            write(c"failed to start the program: ");
+            write(step);
+        }
         Failed::Directory => {
             if let Some(cwd) = child.prepared.cwd.last() {
                 write(c"working directory ");
@@ -357,6 +360,7 @@ fn report(child: &Child<'_>, failure: Failed, errno: i32) {
         libc::E2BIG => c": argument list too long\n",
         libc::ENOEXEC => c": not an executable\n",
         libc::EAGAIN => c": the box has reached its process limit\n",
-        _ => c": cannot be executed\n",
+        _ if failure == Failed::Program => c": cannot be executed\n",
+        _ => c": failed\n",
     });
 }

@@ -20,7 +20,7 @@ use boxwood_init::{
     StdioPlan, ToInit,
 };
 use boxwood_sys::clone::{ChildStack, exit_now};
-use boxwood_sys::{procfs, seccomp, signals};
+use boxwood_sys::{mount, procfs, seccomp, signals};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
@@ -467,7 +467,6 @@ impl Init<'_> {
     }
 
     fn disk_full(&self) -> bool {
-        const TMPFS: i64 = 0x0102_1994;
         ["/tmp", "/home", "/dev/shm", &self.plan.workspace_path]
             .iter()
             .any(|path| {
@@ -479,7 +478,7 @@ impl Init<'_> {
                     let kind = stat.f_type as i64;
                     // `f_files` is 0 where inodes are not limited.
                     let no_inode_left = stat.f_files > 0 && stat.f_ffree == 0;
-                    kind == TMPFS && (stat.f_bavail == 0 || no_inode_left)
+                    kind == mount::TMPFS && (stat.f_bavail == 0 || no_inode_left)
                 })
             })
     }

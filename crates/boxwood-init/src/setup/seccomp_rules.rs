@@ -241,15 +241,12 @@ fn protect_init(rules: &mut Vec<Rule>) {
     for syscall in [libc::SYS_setpriority, libc::SYS_ioprio_set] {
         rules.push(rule(syscall, vec![init(1)], FORBIDDEN));
         // PRIO_USER and IOPRIO_WHO_USER would include init.
-        rules.push(rule(
-            syscall,
-            vec![When::Equals { arg: 0, value: 2 }],
-            FORBIDDEN,
-        ));
-        rules.push(rule(
-            syscall,
-            vec![When::Equals { arg: 0, value: 3 }],
-            FORBIDDEN,
-        ));
+        for value in [2, 3] {
+            rules.push(rule(
+                syscall,
+                vec![When::Equals { arg: 0, value }],
+                FORBIDDEN,
+            ));
+        }
     }
 }

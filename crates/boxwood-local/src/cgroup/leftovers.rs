@@ -36,7 +36,8 @@ pub(super) fn remove_stale(mounts: &Mounts) {
                 }
                 continue;
             }
-            // A running instance removed its empty leftover groups when it started.
+            // The daemon of a running instance has removed such groups when it started, so this one is not
+            // running, and its directory is not needed.
             if remove_dead(&found) > 0 {
                 let _ = fs::remove_dir(&found);
             }

@@ -75,18 +75,18 @@ impl Cgroups {
         let mounts = Mounts::read().map_err(start_step("read the host's cgroup mounts"))?;
         remove_stale(&mounts);
         let mut found = Self {
-            why_not: "no cgroup hierarchy of this host has this controller".to_owned(),
+            why_not: "no usable cgroup hierarchy of this host has this controller".to_owned(),
             ..Self::default()
         };
         let v2 = mounts
             .v2
             .as_ref()
-            .and_then(|mount| prepare_v2(mount, instance).ok());
+            .and_then(|mount| usable(mount, prepare_v2(mount, instance)));
         let hierarchy = |controller: &str| -> Option<Hierarchy> {
             if let Some(mount) = mounts.v1.get(controller) {
                 let path = mount.join(PARENT).join(instance);
                 remove_dead(&path);
-                fs::create_dir_all(&path).ok()?;
+                usable(mount, fs::create_dir_all(&path))?;
                 return Some(Hierarchy {
                     version: Version::V1,
                     path,
@@ -156,6 +156,13 @@ impl Cgroups {
             }
         }
     }
+}
+
+/// Logs why a hierarchy cannot be used, such as a read-only mount.
+fn usable<T>(mount: &Path, prepared: io::Result<T>) -> Option<T> {
+    let warn =
+        |error: &_| tracing::warn!(%error, path = %mount.display(), "failed to create cgroups");
+    prepared.inspect_err(warn).ok()
 }
 
 /// Creates the instance's directory and returns its controllers.

@@ -106,7 +106,7 @@ impl ImageStore {
         let pending = self
             .store_dir
             .begin()
-            .map_err(io_step("make a directory"))?;
+            .map_err(io_step("create a directory"))?;
         let sizes = unpack::unpack(archive, pending.rootfs(), self.owners, &self.limits)?;
         let record = record::Record::new(name, sizes);
         pending
@@ -130,7 +130,7 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, ImageError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(outcome) => outcome,
-        Err(error) => Err(io_step("run")(io::Error::other(error))),
+        Err(error) => Err(io_step("run on a blocking thread")(io::Error::other(error))),
     }
 }
 

@@ -16,7 +16,7 @@ pub enum NetError {
     PoolExhausted { pool: Subnet },
     #[error("every address range that boxes may use is in use on this host")]
     NoPool,
-    #[error("the address in `{pool}` of a running box is used by another box")]
+    #[error("the address of a running box is used by another box or not in the pool `{pool}`")]
     NotClaimed { pool: String },
     #[error("the packet filter for boxes could not be installed")]
     PacketFilter { source: NetlinkError },

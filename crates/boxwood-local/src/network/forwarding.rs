@@ -54,10 +54,10 @@ pub(super) fn to_open(
     if is_on("all")? {
         return Ok(BTreeSet::new());
     }
-    let counted_on = rules::opened_by_any_daemon()?;
+    let opened_by_daemons = rules::opened_by_any_daemon()?;
     let mut opened = already.cloned().unwrap_or_default();
     for link in uplinks {
-        if counted_on.contains(&link.name) || !is_on(&link.name)? {
+        if opened_by_daemons.contains(&link.name) || !is_on(&link.name)? {
             opened.insert(link.name.clone());
         }
     }

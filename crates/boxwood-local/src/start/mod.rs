@@ -116,7 +116,7 @@ impl ConnectedBox<'_> {
         });
         fds.push(socket);
         let recorded = self.recorder.record(handle).await;
-        recorded.map_err(step("record that it exists"))
+        recorded.map_err(step("record it in the ledger"))
     }
 }
 

@@ -195,7 +195,7 @@ impl Search {
             is_binary: false,
         };
         // Most files fit into the buffer: a short read is the end of the file.
-        let searched = match file.read(buffer) {
+        let outcome = match file.read(buffer) {
             Ok(read) if read < buffer.len() => {
                 if has_none(matcher, &buffer[..read]) {
                     return;
@@ -212,7 +212,7 @@ impl Search {
             // No longer a regular file.
             Err(_) => return,
         };
-        if searched.is_err() && !self.control.is_over() {
+        if outcome.is_err() && !self.control.is_over() {
             // A line that is too long, or an I/O error.
             self.control.leave_out();
         }
@@ -242,7 +242,7 @@ impl Search {
 fn has_none(matcher: &RegexMatcher, bytes: &[u8]) -> bool {
     // A byte order mark: the text needs transcoding.
     let is_marked = matches!(bytes.first(), Some(0xef | 0xfe | 0xff));
-    // Without a line terminator the expression has anchors of the text.
+    // An expression with `\A` or `\z` has none, and must be matched line by line.
     let is_of_lines = matcher.line_terminator().is_some();
     is_of_lines && !is_marked && matches!(matcher.find_candidate_line(bytes), Ok(None))
 }

@@ -165,7 +165,7 @@ fn as_an_ordinary_user() {
     pasta.remove_leftovers(|_| false).unwrap();
     let deadline = Instant::now() + GOOD;
     while !unclaimed.has_ended() {
-        assert!(Instant::now() < deadline, "`pasta` was not swept");
+        assert!(Instant::now() < deadline, "the leftover `pasta` is running");
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn boxes_pass_a_drop_policy_of_another_program_which_is_restored_afterwards() {
     on_a_host_of_its_own(|| {
-        let (networks, _) = networks("obstacle");
+        let (networks, _) = networks("drop-policy");
         let table = format!("bwtest{}", std::process::id());
         let nft = |arguments: &[&str]| {
             let output = Command::new("nft").args(arguments).output().unwrap();
@@ -50,7 +50,7 @@ fn leftovers_of_a_dead_daemon_are_removed() {
 #[test]
 fn a_running_box_keeps_its_network_when_daemons_change() {
     on_a_host_of_its_own(|| {
-        let instance = format!("test-heir-{}", std::process::id());
+        let instance = format!("test-takeover-{}", std::process::id());
         let tag = Tag::new(&instance);
         let before = Footprint::of(&tag);
         let networks = || Networks::new(&instance, NetworkSettings::default());
