@@ -53,7 +53,7 @@ impl Agent {
 
     /// With boxes of a daemon that has its own agent, whose settings take precedence. They are read at the beginning of each
     /// call; without them every call is refused.
-    pub fn beside(daemon: Remote, settings: AgentSettings) -> Self {
+    pub fn with_daemon(daemon: Remote, settings: AgentSettings) -> Self {
         Self::with(Some(Arc::new(daemon.clone())), Some(daemon), settings)
     }
 
@@ -86,12 +86,12 @@ impl Agent {
     }
 
     /// The error of a disabled agent.
-    pub fn off() -> ToolError {
+    pub fn disabled_error() -> ToolError {
         state::disabled().into()
     }
 
     /// The same agent with the current settings of its daemon.
-    pub async fn now(&self) -> Result<Self, ToolError> {
+    pub async fn refreshed(&self) -> Result<Self, ToolError> {
         self.with_daemon_settings().await.map_err(ToolError::from)
     }
 
@@ -119,7 +119,7 @@ impl Agent {
 
     /// The tools that can be used now: all, or none and the reason.
     pub async fn tools(&self) -> ToolList {
-        if let Some(unavailable) = self.runtime_state().await.trouble {
+        if let Some(unavailable) = self.runtime_state().await.unavailable {
             return ToolList {
                 tools: Vec::new(),
                 openai: Vec::new(),
@@ -146,7 +146,7 @@ impl Agent {
         call: ToolCall,
         progress: &dyn Progress,
     ) -> Result<ToolAnswer, ToolError> {
-        let outcome = match self.now().await {
+        let outcome = match self.refreshed().await {
             Ok(agent) => tools::call(&agent, name, &call, progress).await,
             Err(error) => Err(error),
         };
@@ -165,8 +165,8 @@ impl Agent {
         let settings = &self.settings;
         let runtime = self.runtime_state().await;
         let state = runtime.state();
-        let (connector_error, fix) = match runtime.trouble {
-            Some(trouble) => (trouble.reason, Some(trouble.fix)),
+        let (connector_error, fix) = match runtime.unavailable {
+            Some(unavailable) => (unavailable.reason, Some(unavailable.fix)),
             None => (String::new(), None),
         };
         AgentStatus {
@@ -210,7 +210,7 @@ impl Agent {
             return nothing();
         };
         let boxes = match agent.boxes() {
-            Some(boxes) if agent.current_state().await.trouble.is_none() => boxes,
+            Some(boxes) if agent.current_state().await.unavailable.is_none() => boxes,
             _ => return nothing(),
         };
         let visible = match in_time(boxes.skills()).await {
@@ -223,7 +223,7 @@ impl Agent {
         guidance(agent.settings(), &visible)
     }
 
-    /// The box that a conversation gets.
+    /// The session id of a conversation.
     pub fn session_id(&self, query: &AgentQuery) -> Result<SessionId, ToolError> {
         self.scope(query).map(|scope| scope.session_id)
     }
@@ -238,38 +238,38 @@ impl Agent {
     pub(crate) async fn runtime_state(&self) -> RuntimeState {
         match self.with_daemon_settings().await {
             Ok(agent) => agent.current_state().await,
-            Err(trouble) => RuntimeState {
-                trouble: Some(trouble),
+            Err(unavailable) => RuntimeState {
+                unavailable: Some(unavailable),
                 runtime: None,
             },
         }
     }
 
-    /// The same with the settings of this agent.
+    /// Like [`Agent::runtime_state`], without reading the settings of the daemon again.
     pub(crate) async fn current_state(&self) -> RuntimeState {
         let Some(boxes) = self.boxes() else {
             return RuntimeState {
-                trouble: Some(state::disabled()),
+                unavailable: Some(state::disabled()),
                 runtime: None,
             };
         };
         let settings = &self.settings;
         let request = async {
             let status = boxes.status().await?;
-            let trouble = if state::has_its_backend(settings, &status) {
+            let unavailable = if state::has_its_backend(settings, &status) {
                 None
             } else {
                 state::backend_trouble(settings, &status, &boxes.backends().await?)
             };
-            Ok((status, trouble))
+            Ok((status, unavailable))
         };
         match in_time(request).await {
-            Ok((status, trouble)) => RuntimeState {
-                trouble,
+            Ok((status, unavailable)) => RuntimeState {
+                unavailable,
                 runtime: Some(status),
             },
             Err(error) => RuntimeState {
-                trouble: Some(state::unreachable_runtime(&error)),
+                unavailable: Some(state::unreachable_runtime(&error)),
                 runtime: None,
             },
         }
@@ -283,8 +283,8 @@ impl Agent {
         if error.code != ErrorCode::BackendUnavailable {
             return error.into();
         }
-        match self.runtime_state().await.trouble {
-            Some(trouble) => trouble.into(),
+        match self.runtime_state().await.unavailable {
+            Some(unavailable) => unavailable.into(),
             None => ToolError {
                 state: Some(AgentState::BackendUnusable),
                 ..error.into()
@@ -292,7 +292,7 @@ impl Agent {
         }
     }
 
-    /// A disabled or unavailable runtime is reported elsewhere and would displace the other errors.
+    /// Records an error. That the runtime is disabled or unavailable is part of the status, and would displace the other errors.
     pub(crate) fn record(&self, query: &AgentQuery, error: &ToolError) {
         if matches!(
             error.state,

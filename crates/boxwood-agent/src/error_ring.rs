@@ -11,7 +11,7 @@ pub const RECENT_ERRORS: usize = 50;
 /// Longer messages are cut.
 const MAX_MESSAGE_CHARS: usize = 4_000;
 
-/// The oldest errors are removed first.
+/// A ring buffer. The oldest errors are removed first.
 #[derive(Debug, Default)]
 pub struct ErrorRing {
     records: Mutex<VecDeque<AgentErrorRecord>>,

@@ -1,4 +1,4 @@
-//! Whether tools can be used, and if not, the reason and the fix. There is no fallback without a box.
+//! Determines whether tools can be used, and if not, the reason and the fix. No tool runs without a box.
 
 use boxwood_api::{AgentState, BackendReport, Status, Unavailable};
 
@@ -7,16 +7,16 @@ use crate::settings::AgentSettings;
 
 /// The state of the runtime.
 pub(crate) struct RuntimeState {
-    pub(crate) trouble: Option<Unavailable>,
+    pub(crate) unavailable: Option<Unavailable>,
     /// Its status, if it responded.
     pub(crate) runtime: Option<Status>,
 }
 
 impl RuntimeState {
     pub(crate) fn state(&self) -> AgentState {
-        self.trouble
+        self.unavailable
             .as_ref()
-            .map_or(AgentState::Ready, |trouble| trouble.state)
+            .map_or(AgentState::Ready, |unavailable| unavailable.state)
     }
 }
 
@@ -31,8 +31,7 @@ pub(crate) fn disabled() -> Unavailable {
 
 /// The status request failed.
 pub(crate) fn unreachable_runtime(error: &BoxesError) -> Unavailable {
-    let default_fix =
-        "start the runtime, or correct box.runtime.endpoint; the next call connects again";
+    let default_fix = "start the runtime, or correct its address (box.runtime.endpoint; of `boxwood mcp-server`: --url); the next call connects again";
     Unavailable {
         state: AgentState::Unavailable,
         reason: format!("Box runtime is not available: {}", error.message),
@@ -102,7 +101,7 @@ fn unusable(
         }
     };
     let fix = fix.unwrap_or_else(|| {
-        "run `boxwood doctor` where the runtime is; it names what is missing".to_owned()
+        "run `boxwood doctor` on the machine of the runtime; it names what is missing".to_owned()
     });
     Unavailable {
         state: AgentState::BackendUnusable,

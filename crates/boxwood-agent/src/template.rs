@@ -65,7 +65,7 @@ pub struct Scope {
     pub problem: Option<TemplateError>,
 }
 
-/// The text that it was parsed from.
+/// A text that parses to the same template.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.parts {
@@ -107,7 +107,7 @@ impl Template {
                     parts.push(Part::Name(field(position, &mut characters)?));
                 }
                 '}' => {
-                    let why = "was never opened; write `}}` for a brace";
+                    let why = "has no opening brace; write `}}` for a literal brace";
                     return Err(TemplateError::at(position, "}", why));
                 }
                 other => literal.push(other),
@@ -133,7 +133,9 @@ impl Template {
                 Part::Name(name) => text.push_str(&value(name, query, trust)),
             }
         }
-        legal(&text).map_err(|error| TemplateError(format!("its id is not legal: {error}")))
+        legal(&text).map_err(|error| {
+            TemplateError(format!("its result is not a valid session id: {error}"))
+        })
     }
 }
 
@@ -166,7 +168,7 @@ fn field(
     loop {
         match characters.next() {
             None | Some((_, '{')) => {
-                let why = "is never closed; write `{name}`, or `{{` for a brace";
+                let why = "has no closing brace; write `{name}`, or `{{` for a literal brace";
                 return Err(TemplateError::at(position, "{", why));
             }
             Some((_, '}')) => break,

@@ -33,7 +33,11 @@ impl Client {
         let gate = &langbot.v0_7.gate;
         let instance = gate
             .authenticate(headers, Enrollment::FirstWins)
-            .ok_or(Unauthorized)?;
+            .ok_or_else(|| {
+                langbot
+                    .log_refusal("wrong control token, or not the LangBot instance of this daemon");
+                Unauthorized
+            })?;
         start_cleanup(langbot);
         Ok(Self {
             instance: Some(instance),

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use boxwood_api::ErrorCode;
+use boxwood_api::{ErrorCode, with_causes};
 use boxwood_policy::Denial;
 use boxwood_session::SessionError;
 use boxwood_skills::SkillError;
@@ -123,6 +123,9 @@ impl From<Denial> for ActionError {
 
 impl From<SessionError> for ActionError {
     fn from(error: SessionError) -> Self {
+        if error.code() == ErrorCode::InternalError {
+            tracing::error!(error = %with_causes(&error), "internal error in a LangBot action");
+        }
         let text = match &error {
             SessionError::Conflict {
                 session,
@@ -152,7 +155,7 @@ impl From<SessionError> for ActionError {
 
 impl From<SkillError> for ActionError {
     fn from(error: SkillError) -> Self {
-        Self::new(class_of(error.code()), error.to_string())
+        Self::new(class_of(error.code()), with_causes(&error))
     }
 }
 

@@ -140,7 +140,7 @@ impl LangBot {
         *last = Some(now);
         tracing::warn!(
             reason,
-            "refused a LangBot connection; to allow it, set `auth.trusted_uids` or `langbot.trusted_peers`"
+            "refused a LangBot connection; check `auth.trusted_uids`, `langbot.trusted_peers`, LANGBOT_BOX_CONTROL_TOKEN and LANGBOT_BOX_TRUSTED_INSTANCE_UUID"
         );
     }
 
@@ -182,7 +182,7 @@ impl LangBot {
     }
 
     /// Probes the selected backend now, so that the next status request reports its real state.
-    async fn probe_backend(&self) {
+    pub(crate) async fn probe_backend(&self) {
         if let Some(choice) = self.choice() {
             let probe = self.sessions.backends().probe_for(&choice);
             if tokio::time::timeout(PROBE_TIMEOUT, probe).await.is_err() {

@@ -68,6 +68,7 @@ pub enum SkillError {
     FileExists(String),
     #[error("Skill entry file cannot be deleted, moved or replaced by a move: {0}")]
     EntryFileNeeded(String),
+    /// With the reason.
     #[error("path is not usable: {0}")]
     PathNotUsable(String),
 
@@ -75,6 +76,8 @@ pub enum SkillError {
     TooLarge { what: Oversize, limit: u64 },
     #[error("SKILL.md cannot be read: {0}")]
     FrontMatter(String),
+    #[error("the front matter of SKILL.md cannot be edited in place; replace the whole file")]
+    FrontMatterLayout,
 
     #[error("Uploaded file is empty")]
     UploadEmpty,
@@ -86,7 +89,7 @@ pub enum SkillError {
     DuplicateMember(String),
     #[error("Archive contains an encrypted entry: {0}")]
     EncryptedMember(String),
-    #[error("Archive contains an entry packed in an unsupported way: {0}")]
+    #[error("Archive contains an entry with an unsupported compression method: {0}")]
     UnsupportedMember(String),
     #[error("Archive contains overlapping entries")]
     OverlappingMembers,
@@ -121,6 +124,7 @@ pub enum Oversize {
     FileBytes,
     PathDepth,
     PathBytes,
+    NameBytes,
     SkillMdBytes,
 }
 
@@ -149,6 +153,7 @@ impl std::fmt::Display for Oversize {
             Self::FileBytes => "File size in bytes",
             Self::PathDepth => "Depth of a path",
             Self::PathBytes => "Length of a path in bytes",
+            Self::NameBytes => "Length of a file name in bytes",
             Self::SkillMdBytes => "Size of SKILL.md in bytes",
         })
     }

@@ -150,7 +150,8 @@ impl SkillStore {
             }
             // A directory cannot be moved into itself.
             Err(Errno::INVAL) => {
-                return Err(SkillError::PathNotUsable(to.as_str().to_owned()));
+                let (from, to) = (from.as_str(), to.as_str());
+                return Err(SkillError::PathNotUsable(format!("{to} is inside {from}")));
             }
             Err(error) => return Err(failed(error.into())),
         }

@@ -110,8 +110,8 @@ impl Index {
     ) -> io::Result<Contents> {
         let mut known = std::mem::take(&mut self.loaded);
         let mut contents = Contents::default();
-        // Depth, and the cost below each top-level directory: one package with many
-        // directories must not hide the others.
+        // Path, depth and index of the search cost, which is limited below each top-level directory: one package with
+        // many directories must not hide the others.
         let mut queue = VecDeque::from([(PathBuf::new(), 0, 0)]);
         let mut costs = vec![SearchCost::default()];
         let max_text = limits
@@ -167,7 +167,7 @@ impl Index {
                                 .insert(path.clone(), (stamp, Arc::clone(&skill)));
                             contents.skills.push(Located { skill, path });
                         }
-                        Err(error) => contents.problem(full, error.to_string()),
+                        Err(error) => contents.problem(full, reason(&error, entry)),
                     }
                 }
                 Seen::Branch { children, complete } if depth < STORE_DEPTH => {
@@ -219,6 +219,16 @@ fn counted_text(skill: &Skill) -> u64 {
     (length as u64).max(MIN_TEXT)
 }
 
+/// Why a skill cannot be read. Without the path, which is on the host.
+fn reason(error: &SkillError, entry: &str) -> String {
+    match error {
+        SkillError::Io {
+            operation, source, ..
+        } => format!("failed to {operation} {entry}: {source}"),
+        error => error.to_string(),
+    }
+}
+
 /// Reads a skill, unless the one that was read before is still current.
 fn load(
     known: Option<CachedSkill>,
@@ -259,5 +269,23 @@ fn mark_shared_names(skills: &mut [Located]) {
             let skill = Arc::make_mut(&mut skills[position].skill);
             skill.warnings.push(rules::warning("name_shared", message));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_has_the_cause_and_no_host_path() {
+        let error = SkillError::io(
+            "read",
+            "/srv/skills/pdf/SKILL.md",
+            io::Error::other("bad disk"),
+        );
+        assert_eq!(
+            reason(&error, "SKILL.md"),
+            "failed to read SKILL.md: bad disk"
+        );
     }
 }

@@ -61,11 +61,11 @@ pub(crate) fn target_name(
     if !suffix.is_empty() {
         name = format!("{name}-{suffix}");
     }
-    Oversize::PathBytes.check(name.len(), MAX_COMPONENT_BYTES)?;
+    Oversize::NameBytes.check(name.len(), MAX_COMPONENT_BYTES)?;
     Ok(name)
 }
 
-/// Normalizes a path in an archive as given in a request.
+/// Normalizes a path in an archive from a request: slashes as separators, none at the ends.
 pub(crate) fn source_path(path: &str) -> String {
     strip(path).replace('\\', "/").trim_matches('/').to_owned()
 }

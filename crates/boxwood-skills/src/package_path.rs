@@ -28,9 +28,8 @@ impl PackagePath {
             return Err(SkillError::PathNotRelative);
         }
         if requested.contains('\0') {
-            return Err(SkillError::PathNotUsable(
-                requested.replace('\0', "\u{fffd}"),
-            ));
+            let shown = requested.replace('\0', "\u{fffd}");
+            return Err(SkillError::PathNotUsable(format!("{shown} contains NUL")));
         }
         let text = normalised(requested);
         // LangBot Box refuses every name that begins with two dots, including `..data`.
@@ -75,7 +74,7 @@ impl PackagePath {
 pub(crate) fn check_size(text: &str, limits: &Limits) -> Result<(), SkillError> {
     Oversize::PathBytes.check(text.len(), limits.max_path_bytes)?;
     for part in text.split('/') {
-        Oversize::PathBytes.check(part.len(), MAX_COMPONENT_BYTES)?;
+        Oversize::NameBytes.check(part.len(), MAX_COMPONENT_BYTES)?;
     }
     Oversize::PathDepth.check(text.split('/').count() - 1, limits.max_path_depth)
 }

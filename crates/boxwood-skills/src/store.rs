@@ -103,7 +103,7 @@ impl SkillStore {
         Ok(contents.find(name).map(|item| Arc::clone(&item.skill)))
     }
 
-    /// Reads the single skill in a directory of the host or one level below.
+    /// Reads the single skill in a directory of the host or at most two levels below.
     pub fn scan(&self, path: &Path) -> Result<Skill, SkillError> {
         let top = self.open_outside(path)?;
         let limits = self.limits();

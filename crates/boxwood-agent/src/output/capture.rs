@@ -1,7 +1,7 @@
 //! Captures one output stream of a command.
 //!
-//! The head and the tail are kept for the model. The beginning of the stream is kept too, to be saved in the box if head and tail
-//! are not all of it. Memory use is bounded.
+//! The head and the tail are kept for the model. The first bytes of the stream are kept too, to be saved in the box if the stream
+//! is truncated. Memory use is bounded.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub(crate) struct Kept {
     pub(crate) permits: OwnedSemaphorePermit,
 }
 
-/// All other calls hold the memory for streams.
+/// The buffers of all calls together are at [`MAX_BUFFERED_BYTES`].
 pub(crate) struct NotKept;
 
 impl OutputCapture {

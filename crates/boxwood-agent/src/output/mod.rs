@@ -26,8 +26,8 @@ pub fn truncate(text: &str, limit: usize) -> Truncated {
     truncate_ends(text, text, length, limit)
 }
 
-/// As [`truncate`], for a text of `length` characters of which only both ends are there: at least
-/// `limit` characters of each, or all there are.
+/// Like [`truncate`], for a text of `length` characters of which only the ends are known: at least `limit`
+/// characters each, or the whole text if it is shorter.
 pub(crate) fn truncate_ends(begin: &str, end: &str, length: usize, limit: usize) -> Truncated {
     if length <= limit {
         return Truncated {

@@ -68,7 +68,7 @@ impl Boxes for Remote {
 
     async fn get_or_create(&self, spec: SpecRequest) -> Answer<SessionInfo> {
         let id = session_of(&spec)?;
-        // Idempotent: the same session has the same answer.
+        // Idempotent: an existing session with the same settings is returned.
         let create = || self.client.create_session(&id, &spec);
         self.request(self.deadlines.start, Repeat::Always, create)
             .await
@@ -119,8 +119,7 @@ impl Boxes for Remote {
 
     async fn edit_text(&self, id: &SessionId, request: EditTextRequest) -> Answer<EditedText> {
         let edit = || self.client.edit_text(id, &request);
-        self.files(Repeat::Unsent("the file was edited"), edit)
-            .await
+        self.files(Repeat::Never("the file was edited"), edit).await
     }
 
     async fn glob(&self, id: &SessionId, request: GlobRequest) -> Answer<GlobMatches> {
@@ -189,7 +188,7 @@ impl Boxes for Remote {
             instructions: request.instructions,
         };
         let register = || self.client.register_skill(id, &request);
-        self.files(Repeat::Unsent("the skill was registered"), register)
+        self.files(Repeat::Never("the skill was registered"), register)
             .await
     }
 }
@@ -214,10 +213,10 @@ impl Remote {
                 starting.await.map_err(ended)?
             }
         };
-        let repeat = Repeat::Unsent("the command was started");
+        let repeat = Repeat::Never("the command was started");
         let live = self.request(self.deadlines.start, repeat, start).await?;
         let notices = live.notices.clone();
-        // A daemon of another version may leave it out.
+        // A daemon of another version may omit it.
         let timeout = live.timeout_sec.or(requested_sec);
         let timeout = timeout.map_or(self.deadlines.command, Duration::from_secs);
         let within = timeout.saturating_add(self.deadlines.slack);

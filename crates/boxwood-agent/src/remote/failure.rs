@@ -48,7 +48,7 @@ pub(super) fn uncertain(effect: &str) -> BoxesError {
 pub(super) fn of(error: ClientError) -> BoxesError {
     let hint = match &error {
         ClientError::Unreachable { endpoint, .. } => Some(format!(
-            "start `boxwood serve` so that it listens at {endpoint}, or correct box.runtime.endpoint; the next call connects again"
+            "start `boxwood serve` so that it listens at {endpoint}, or correct the address (box.runtime.endpoint; of `boxwood mcp-server`: --url); the next call connects again"
         )),
         other => other.hint(),
     };

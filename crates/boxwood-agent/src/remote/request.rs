@@ -1,4 +1,4 @@
-//! Sends requests, and repeats them after a lost connection if they cannot take effect twice.
+//! Sends requests, and repeats idempotent ones after a lost connection.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use super::Remote;
 use super::failure;
 use crate::boxes::Answer;
 
-/// A request that loses the connection more often is not repeated: it may be the cause.
+/// A request is not repeated after more losses of the connection: it may be their cause.
 const MAX_LOSSES: u32 = 3;
 
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// Which requests may be repeated.
+/// Whether a request is repeated after a lost connection.
 #[derive(Clone, Copy)]
 pub(super) enum Repeat {
     /// Idempotent requests.
     Always,
-    /// Only if nothing was sent. The text names what is uncertain otherwise.
-    Unsent(&'static str),
+    /// The text names the effect that the request may or may not have had.
+    Never(&'static str),
 }
 
 impl Remote {
@@ -47,7 +47,7 @@ impl Remote {
                 Err(_) => return Err(failure::late(within)),
             };
             match (&error, repeat) {
-                (ClientError::Lost { .. }, Repeat::Unsent(effect)) => {
+                (ClientError::Lost { .. }, Repeat::Never(effect)) => {
                     return Err(failure::uncertain(effect));
                 }
                 (ClientError::Lost { .. }, Repeat::Always) if losses < MAX_LOSSES => losses += 1,

@@ -38,21 +38,21 @@ pub struct AgentSettings {
     /// Address of the runtime, if it is another process.
     pub endpoint: Option<String>,
     pub profile: String,
-    /// Instead of the profile's.
+    /// Overrides the profile's image.
     pub image: Option<String>,
     pub host_root: Option<PathBuf>,
     /// Below which directories of the host may be mounted.
     pub allowed_mount_roots: Vec<PathBuf>,
-    /// The host's directory for `/workspace`; every box has a private one where there is none.
+    /// Host directory for `/workspace`. Without it every box has a private workspace.
     pub default_workspace: Option<PathBuf>,
     pub skills_root: Option<PathBuf>,
-    /// 0 is no limit, `None` what the profile says.
+    /// 0 means no limit, `None` the limit of the profile.
     pub workspace_quota_mb: Option<u64>,
     /// Limit of each output stream in a result.
     pub output_limit_chars: usize,
     /// A session-id template that overrides all others.
     pub forced_template: Option<Template>,
-    /// Instead of our own guidance.
+    /// Replaces the built-in guidance.
     pub guidance: Option<String>,
     /// Timeout of tools other than `exec`.
     pub tool_timeout_sec: u64,

@@ -64,7 +64,7 @@ impl BoxSection {
         self
     }
 
-    /// Variables with our prefix that name no key.
+    /// Variables with the prefix `BOX__` that name no key.
     pub fn unused_variables(&self) -> &[String] {
         &self.unused
     }
@@ -223,21 +223,21 @@ impl BoxSection {
             .as_ref()
             .is_some_and(|text| text.len() > MAX_GUIDANCE_BYTES)
         {
-            let expected = format!("a text of at most {MAX_GUIDANCE_BYTES} bytes");
+            let expected = format!("a string of at most {MAX_GUIDANCE_BYTES} bytes");
             return Err(mistyped("guidance", &expected));
         }
         Ok(text)
     }
 
-    /// A text without the white space around it, unless nothing is left.
+    /// A trimmed string. `None` if it is empty.
     fn text(&self, key: &str) -> Result<Option<String>, ConfigError> {
         match self.value(key) {
             Value::Null => Ok(None),
             Value::String(text) if text.contains('\0') => {
-                Err(mistyped(key, "a text without NUL characters"))
+                Err(mistyped(key, "a string without NUL characters"))
             }
             Value::String(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
-            _ => Err(mistyped(key, "a text")),
+            _ => Err(mistyped(key, "a string")),
         }
     }
 
@@ -291,7 +291,7 @@ fn defaults() -> Map<String, Value> {
     }
 }
 
-/// Puts what is written over what is there. An empty table in a file may read as null.
+/// Replaces values of `tree`. An empty table in YAML is null and replaces nothing.
 fn merge(tree: &mut Map<String, Value>, written: Map<String, Value>) {
     for (name, value) in written {
         match (tree.get_mut(&name), value) {
@@ -354,7 +354,7 @@ fn below(
     }
 }
 
-/// An integer as Python's `int` takes it, but for booleans and fractions.
+/// An integer, also as a string. Booleans and fractions are refused, unlike by Python's `int`.
 fn integer(value: &Value) -> Option<i64> {
     match value {
         Value::String(text) => text.trim().parse().ok(),

@@ -1,4 +1,4 @@
-//! Which skills a conversation may see and use.
+//! Determines the skills that a conversation may see and use.
 
 pub(crate) mod activation;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use boxwood_api::{AgentQuery, MAX_SKILLS, SkillInfo};
 
-/// What a conversation has of the store.
+/// The skills of a conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Skills {
     pub(crate) visible: BTreeSet<String>,
@@ -43,7 +43,7 @@ impl Skills {
         Self { visible, activated }
     }
 
-    /// The names for a box's mounts, activated ones first; a box takes only so many.
+    /// The skills to mount, activated ones first, up to [`MAX_SKILLS`].
     pub(crate) fn mounted(&self) -> Mounted {
         let mut names: Vec<String> = self.activated.iter().cloned().collect();
         names.extend(self.visible.difference(&self.activated).cloned());
@@ -63,7 +63,7 @@ impl Mounted {
     pub(crate) fn notice(&self) -> Option<String> {
         (self.left_out > 0).then(|| {
             format!(
-                "a box has at most {MAX_SKILLS} skills mounted; {} more are left out until they are \
+                "a box has at most {MAX_SKILLS} skills mounted; {} more are not mounted until they are \
                  activated",
                 self.left_out
             )

@@ -26,7 +26,7 @@ pub(super) struct CallContext<'a> {
     pub(super) progress: &'a dyn Progress,
     /// The box must exist by then.
     start_by: Instant,
-    /// About the box, for the model.
+    /// Notices about the box, for the model.
     notices: Vec<String>,
     mounted: Vec<String>,
 }

@@ -34,8 +34,7 @@ pub(crate) struct Done {
     pub(crate) failure: Option<ToolError>,
 }
 
-/// Calls a tool. Ends within the tool's time and the time a box may take to start, also when the
-/// runtime hangs.
+/// Calls a tool. Ends within the timeout of the tool and that for starting a box, even if the runtime hangs.
 pub(crate) async fn call(
     agent: &Agent,
     name: &str,
@@ -51,9 +50,9 @@ pub(crate) async fn call(
     let run = Box::pin(async {
         // These may not need a box, but are refused without one like the others.
         if matches!(args, Args::Activate(_) | Args::Write(_) | Args::Edit(_))
-            && let Some(trouble) = agent.current_state().await.trouble
+            && let Some(unavailable) = agent.current_state().await.unavailable
         {
-            return Err(trouble.into());
+            return Err(unavailable.into());
         }
         let context =
             CallContext::prepare(agent, boxes.as_ref(), &call.query, scope, progress).await?;

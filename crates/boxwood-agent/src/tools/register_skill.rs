@@ -15,7 +15,7 @@ pub(super) async fn run(
 ) -> Result<Map<String, Value>, ToolError> {
     let path = directory(&args.path)?;
     let request = CreateSkillRequest {
-        // Default: the name in the entry file, or that of the directory.
+        // Default: the name in `SKILL.md`, or that of the directory.
         name: given(args.name).unwrap_or_default(),
         display_name: given(args.display_name),
         description: given(args.description),

@@ -1,13 +1,13 @@
 //! Action RPC over standard input and output, for a LangBot that starts the daemon itself.
 //!
-//! Threads read and write the pipes: a blocking read cannot be cancelled, and must not keep the daemon
-//! from exiting.
+//! Threads read and write the pipes: a blocking call cannot be cancelled, and must not keep the daemon
+//! from exiting, as it would in the thread pool of the runtime.
 
 use std::io::{self, BufRead, Read as _, Write};
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::connection::Connection;
 use super::line_framing::{LineDecoder, encode};
@@ -27,14 +27,18 @@ pub async fn serve_stdio(langbot: Arc<LangBot>) {
     let (queue, mut messages) = mpsc::channel(MESSAGE_QUEUE);
     std::thread::spawn(move || read(&mut io::stdin().lock(), &queue));
     let (mut connection, responses) = Connection::new(langbot, client);
-    let writer = tokio::task::spawn_blocking(move || write(&mut io::stdout().lock(), responses));
+    let (finished, written) = oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        write(&mut io::stdout().lock(), responses);
+        drop(finished);
+    });
     while let Some(message) = messages.recv().await {
         connection.handle(message).await;
     }
     connection.finish().await;
     drop(connection);
-    // The client has closed its end, so an error cannot be reported.
-    let _ = writer.await;
+    // Ends with an error when the sender is dropped.
+    let _ = written.await;
 }
 
 /// Returns at the end of the input, or when the receiver is dropped.

@@ -79,6 +79,7 @@ async fn init(langbot: &Arc<LangBot>, data: Map<String, Value>) -> Result<Value,
         *section = candidate;
         settings
     };
+    langbot.probe_backend().await;
     make_workspace(langbot, settings).await?;
     Ok(json!({ "initialized": true }))
 }
@@ -171,4 +172,55 @@ async fn shutdown(langbot: &LangBot) {
         .into_iter()
         .filter(is_workspace_session);
     session_calls::delete_all(langbot, all, "LangBot shut down").await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use boxwood_api::BackendInfo;
+    use boxwood_policy::{Facts, PolicyRules};
+    use boxwood_session::{Backends, Candidate, Choice, Sessions};
+    use boxwood_skills::SkillStore;
+    use boxwood_test_support::FakeBackend;
+
+    use super::*;
+    use crate::{Environment, Services, Setup};
+
+    fn langbot(root: &Path) -> LangBot {
+        let backends = ["one", "two"].map(|name| Candidate::initialised(FakeBackend::named(name)));
+        let backends = Backends::new(backends, Choice::Auto);
+        let setup = Setup::new(crate::Settings {
+            environment: Environment::default(),
+            root: root.to_owned(),
+            may_choose_backend: true,
+            may_move_skills: false,
+            max_zip_bytes: 1024,
+        });
+        let services = Services {
+            sessions: Sessions::new(backends, boxwood_session::Settings::default()),
+            rules: PolicyRules::default(),
+            skills: SkillStore::new(root.join("skills"), boxwood_skills::Limits::default()),
+            start_timeout: Duration::from_mins(1),
+            backend_timeout: Duration::from_mins(1),
+            gather_facts: |_, _| Box::pin(async { Facts::default() }),
+            record_exec: Box::new(|_| {}),
+        };
+        LangBot::new(setup.expect("valid settings"), services)
+    }
+
+    #[tokio::test]
+    async fn init_probes_the_selected_backend() {
+        let dir = tempfile::tempdir().expect("directory");
+        let langbot = Arc::new(langbot(dir.path()));
+        let data = json!({"backend": "two"});
+        let data = data.as_object().expect("an object").clone();
+        init(&langbot, data).await.expect("initialized");
+        let expected = BackendInfo {
+            name: Some("two".to_owned()),
+            available: true,
+        };
+        assert_eq!(langbot.backend(), expected);
+    }
 }

@@ -87,7 +87,7 @@ impl<'a> Archive<'a> {
             .map_err(|_| SkillError::UploadNotZip)?;
         let mut bounded = file.take(size.saturating_add(1));
         let copied = io::copy(&mut bounded, out)
-            .map_err(|error| SkillError::io("unpack", "an archive", error))?;
+            .map_err(|error| SkillError::io("unpack", "the uploaded archive", error))?;
         if copied == size {
             Ok(())
         } else {
@@ -180,11 +180,11 @@ impl<'a> Archive<'a> {
         Oversize::Entries.check(self.members.len(), limits.max_entries)
     }
 
-    /// Entries that share bytes allow zip bombs, and duplicate names mean different things to different
-    /// readers.
+    /// Refuses entries that share bytes, which allow zip bombs, and duplicate names, of which programs read different
+    /// entries.
     fn check_layout(&mut self) -> Result<(), SkillError> {
         if self.zip.has_duplicate_names() {
-            return Err(SkillError::DuplicateMember("one of its names".to_owned()));
+            return Err(SkillError::DuplicateMember("unknown name".to_owned()));
         }
         match self.zip.has_overlapping_entries() {
             Ok(false) => Ok(()),

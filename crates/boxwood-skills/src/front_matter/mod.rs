@@ -113,14 +113,14 @@ fn read_yaml(yaml: &str) -> Result<Mapping, SkillError> {
         .find(|&character| !is_yaml_printable(character))
     {
         return Err(refused(format!(
-            "front matter contains the character U+{:04X}",
+            "front matter contains the character U+{:04X}, which YAML does not allow",
             u32::from(bad)
         )));
     }
     // YAML 1.2 allows a tab here. YAML 1.1 parsers, including that of LangBot Box, do not.
     let tabbed = |line: &str| line.starts_with('\t') && !strip(line).is_empty();
     if yaml.lines().any(tabbed) {
-        return Err(refused("front matter is indented with a tab"));
+        return Err(refused("front matter is indented with a tab; use spaces"));
     }
     Mapping::parse(yaml)
 }

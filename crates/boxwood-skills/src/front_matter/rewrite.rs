@@ -4,7 +4,7 @@
 //! comments and order. The result is parsed and compared; a layout that cannot be edited is refused.
 
 use super::yaml::{Entry, Mapping, is_string};
-use super::{Document, is_yaml_printable, read_yaml, refused};
+use super::{Document, is_yaml_printable, read_yaml};
 use crate::SkillError;
 use crate::python::strip;
 
@@ -37,9 +37,7 @@ pub(crate) fn rewrite(
     let source = old.yaml.as_deref().unwrap_or_default();
     let yaml = edited(source, &old.mapping, fields)
         .filter(|edited| keeps_the_rest(edited, &old.mapping, fields))
-        .ok_or_else(|| {
-            refused("the layout of the front matter cannot be edited; write `SKILL.md` as a file")
-        })?;
+        .ok_or(SkillError::FrontMatterLayout)?;
     let yaml = yaml.trim_end_matches('\n');
     if strip(yaml).is_empty() {
         return Ok(body.to_owned());

@@ -1,7 +1,7 @@
 import hashlib, json, os, shutil, sys
 
-# plan PROJECT ROOT: prints what is to be done and where the environment is.
-# done PROJECT ROOT: notes what the environment was made of.
+# plan PROJECT ROOT: prints the kind of the project, or "ready", and the path of its environment.
+# done PROJECT ROOT: records that the environment is complete, and for which manifests.
 # copy PROJECT TARGET: copies the sources.
 mode, project, target = sys.argv[1:4]
 names = ("requirements.txt", "pyproject.toml", "setup.py", "setup.cfg")
@@ -36,7 +36,7 @@ kind = "plain"
 if "requirements.txt" in found:
     kind = "requirements"
 elif found:
-    # A package is installed itself, not only what it needs: its sources count, and it shares with no other.
+    # A package is installed itself, not only its dependencies. So its sources are recorded, and no other project uses its environment.
     kind = "package"
     sources = hashlib.sha256()
     for directory, below, files in os.walk(project):
@@ -48,17 +48,17 @@ elif found:
             sources.update(json.dumps(about).encode() + b"\0")
     meta["source_sha256"] = sources.hexdigest()
     key = hashlib.sha256(key.encode() + b"\0" + os.fsencode(project)).hexdigest()
-place = os.path.join(target, key)
-note = os.path.join(place, "boxwood-python-env.json")
+environment = os.path.join(target, key)
+record = os.path.join(environment, "boxwood-python-env.json")
 text = json.dumps(meta, sort_keys=True)
 if mode == "done":
-    with open(note + ".new", "w") as file:
+    with open(record + ".new", "w") as file:
         file.write(text)
-    os.replace(note + ".new", note)
+    os.replace(record + ".new", record)
     sys.exit(0)
 try:
-    with open(note) as file:
-        fresh = file.read() == text and os.path.exists(os.path.join(place, "bin", "python"))
+    with open(record) as file:
+        fresh = file.read() == text and os.path.exists(os.path.join(environment, "bin", "python"))
 except OSError:
     fresh = False
-print("ready" if fresh else kind, place)
+print("ready" if fresh else kind, environment)

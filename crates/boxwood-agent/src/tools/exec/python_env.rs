@@ -9,7 +9,7 @@ use crate::error::ToolError;
 use crate::paths::SKILLS;
 use crate::tools::context::CallContext;
 
-/// The files that say what a Python project needs, in the order in which they are hashed.
+/// The files that list the dependencies of a Python project, in the order in which they are hashed.
 const MANIFESTS: [&str; 4] = [
     "requirements.txt",
     "pyproject.toml",
@@ -46,7 +46,7 @@ pub(super) async fn prepared(
     Ok(with_python_env(&command, &mount))
 }
 
-/// Whether commands in a directory with these names want an environment.
+/// Returns true for the names in the directory of a Python project.
 fn wants_python_env<'a>(names: impl IntoIterator<Item = &'a str>) -> bool {
     names
         .into_iter()
@@ -67,7 +67,7 @@ fn waiting(command: &str, project: &str, wait_sec: u32) -> String {
     format!("{preamble}{command}")
 }
 
-/// One word for a shell, whatever is in it.
+/// Quotes a text as one word of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,6 +1,6 @@
 boxwood_project=@PROJECT@
 boxwood_python="$(command -v python3 || command -v python)" || {
-  echo "boxwood: $boxwood_project is a Python project and this box has no python3; choose an image that has it" >&2
+  echo "boxwood: $boxwood_project is a Python project and this box has no python3; use an image that has it" >&2
   exit 1
 }
 boxwood_root="${HOME:-/tmp}/.boxwood/python"
@@ -9,7 +9,7 @@ if ! mkdir -p "$boxwood_root" 2>/dev/null || ! [ -w "$boxwood_root" ]; then
 fi
 boxwood_helper='@HELPER@'
 boxwood_plan="$("$boxwood_python" -I -c "$boxwood_helper" plan "$boxwood_project" "$boxwood_root" </dev/null)" || {
-  echo "boxwood: the manifests of $boxwood_project cannot be read" >&2
+  echo "boxwood: failed to read the manifests of $boxwood_project" >&2
   exit 1
 }
 boxwood_env="${boxwood_plan#* }"
@@ -19,17 +19,17 @@ if [ "${boxwood_plan%% *}" != ready ]; then
       echo "boxwood: $1" >&2
       exit 1
     }
-    mkdir -p "$boxwood_root" || fail "$boxwood_root cannot be made"
+    mkdir -p "$boxwood_root" || fail "failed to create $boxwood_root"
     lock="$boxwood_env.lock"
     waited=0
     pause() {
       [ "$waited" -lt @WAIT@ ] ||
-        fail "another command has been building the Python environment of $boxwood_project for @WAIT@ s; try again later, or remove $1 if none does"
+        fail "another command has been building the Python environment of $boxwood_project for @WAIT@ s; try again later, or remove $1 if no command is building it"
       waited=$((waited + 1))
       sleep 1
     }
     if command -v flock >/dev/null 2>&1; then
-      exec 9>"$lock" || fail "$lock cannot be opened"
+      exec 9>"$lock" || fail "failed to open $lock"
       until flock -n 9; do
         pause "$lock"
       done
@@ -61,22 +61,22 @@ if [ "${boxwood_plan%% *}" != ready ]; then
     }
     rm -rf "$boxwood_env"
     "$boxwood_python" -m venv "$boxwood_env" >&2 ||
-      discard "the Python environment of $boxwood_project cannot be made; does the image have Python's venv and ensurepip?"
+      discard "failed to create the Python environment of $boxwood_project; the image needs the Python modules venv and ensurepip"
     install() {
       "$boxwood_env/bin/python" -m pip install --disable-pip-version-check --no-input --no-cache-dir "$@" >&2 ||
-        discard "what $boxwood_project needs cannot be installed; does the box's profile have a network?"
+        discard "failed to install the dependencies of $boxwood_project; pip reports the cause above. The profile of the box must allow network access"
     }
     if [ -f "$boxwood_project/requirements.txt" ]; then
       install -r "$boxwood_project/requirements.txt"
     elif [ "${plan%% *}" = package ]; then
       # The package is mounted read-only, and a build writes beside its sources.
       "$boxwood_python" -I -c "$boxwood_helper" copy "$boxwood_project" "$boxwood_env/.source" ||
-        discard "$boxwood_project cannot be copied"
+        discard "failed to copy $boxwood_project"
       install "$boxwood_env/.source"
       rm -rf "$boxwood_env/.source"
     fi
     "$boxwood_python" -I -c "$boxwood_helper" done "$boxwood_project" "$boxwood_root" ||
-      discard "$boxwood_env cannot be written"
+      discard "failed to write $boxwood_env"
   ) </dev/null || exit 1
 fi
 VIRTUAL_ENV="$boxwood_env"

@@ -298,7 +298,7 @@ fn a_blank_forced_template_is_none_and_a_broken_one_ends_the_start() {
     );
     let cause = std::error::Error::source(&refusal).unwrap().to_string();
     assert!(
-        cause.contains("`{` at character 0 is never closed"),
+        cause.contains("`{` at character 0 has no closing brace"),
         "{cause}"
     );
 }
@@ -315,14 +315,14 @@ fn unknown_keys_and_mistyped_values_are_named() {
             "box.local.hostroot is not a key of the box section; it has ",
         ),
         (json!({"local": 5}), "box.local must be a table"),
-        (json!({"backend": 5}), "box.backend must be a text"),
+        (json!({"backend": 5}), "box.backend must be a string"),
         (
             json!({"e2b": {"api_key": 5}}),
-            "box.e2b.api_key must be a text",
+            "box.e2b.api_key must be a string",
         ),
         (
             json!({"local": {"image": "a\u{0}"}}),
-            "box.local.image must be a text without NUL characters",
+            "box.local.image must be a string without NUL characters",
         ),
         (
             json!({"local": {"allowed_mount_roots": [1]}}),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use boxwood_api::Mechanism;
+use boxwood_api::{Mechanism, with_causes};
 use boxwood_backend::{Backend, Finding, Outcome, Probe};
 use serde_json::{Map, Value, json};
 
@@ -90,7 +90,7 @@ impl Readiness {
         let active = langbot.active_backend();
         let probe = match &active {
             Some(active) => probe(&**active).await,
-            None => Err("there is no such backend".to_owned()),
+            None => Err("the daemon has no backend of LangBot's choice".to_owned()),
         };
         let probe = probe.map_err(|error| reason = Some(error)).ok();
         let backend = langbot.backend();
@@ -153,10 +153,15 @@ async fn probe(backend: &dyn Backend) -> Result<Probe, String> {
     match tokio::time::timeout(PROBE_TIMEOUT, backend.probe()).await {
         Ok(Ok(probe)) => Ok(probe),
         Ok(Err(error)) => {
-            tracing::warn!(error = %error, "failed to probe the backend");
-            Err(error.to_string())
+            let error = with_causes(&error);
+            tracing::warn!(error, "failed to probe the backend");
+            Err(error)
         }
-        Err(_) => Err("the backend did not answer in time".to_owned()),
+        Err(_) => Err(format!(
+            "backend `{}` did not answer within {} s",
+            backend.name(),
+            PROBE_TIMEOUT.as_secs()
+        )),
     }
 }
 

@@ -282,7 +282,7 @@ fn what_cannot_be_installed_ends_the_call_and_leaves_nothing_half_built() {
         (Some(1), "")
     );
     assert!(
-        stderr(&ended).contains("cannot be installed"),
+        stderr(&ended).contains("failed to install the dependencies"),
         "{}",
         stderr(&ended)
     );
