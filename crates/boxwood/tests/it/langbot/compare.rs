@@ -1,4 +1,4 @@
-//! Whether an answer has the recorded shape.
+//! Compares responses with the recording.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::recording::recordings;
 
-/// An answer that is otherwise on purpose.
+/// An intended difference from the recording.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Difference {
     recording: String,
     case: String,
     action: String,
-    /// What differs, as the comparison says it.
+    /// The difference, as returned by `differences`.
     what: String,
     why: String,
 }
@@ -68,10 +68,13 @@ impl Differences {
             .collect();
         assert!(
             self.unexpected.is_empty(),
-            "answers of another shape:\n{}",
+            "responses differ from the recording:\n{}",
             self.unexpected.join("\n")
         );
-        assert!(idle.is_empty(), "listed and not seen: {idle:#?}");
+        assert!(
+            idle.is_empty(),
+            "intended differences that did not occur: {idle:#?}"
+        );
     }
 }
 

@@ -1,6 +1,6 @@
-//! Ten thousand frames that no client sends, on each channel of a real daemon.
+//! Ten thousand mutated frames on each channel of a real daemon.
 //!
-//! The daemon must neither panic nor hang nor leak, and touch nothing that is not its own.
+//! The daemon must not panic, hang, leak descriptors or change files outside the allowed root.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::support::command::boxwood;
 use crate::support::daemon::Daemon;
 
 const FRAMES: usize = 10_000;
-/// Frames between two questions that must be answered.
+/// Frames between two requests that must get a response.
 const ROUND: usize = 50;
 
 pub(crate) struct Playground {
@@ -30,7 +30,7 @@ pub(crate) struct Playground {
 }
 
 impl Playground {
-    /// A daemon whose LangBot may reach one tree, with something to guard beside it.
+    /// A daemon whose LangBot may use the tree `open`. The tree `closed` beside it must not change.
     pub(crate) fn new() -> Self {
         let tree = tempfile::tempdir().expect("a directory");
         plant(&tree.path().join("open"));
@@ -55,7 +55,7 @@ impl Playground {
         }
     }
 
-    /// Requests worth bending, with commands that do no harm.
+    /// Recorded requests to mutate, with harmless commands.
     pub(crate) fn requests(&self, recording: &str) -> Vec<Value> {
         let steps = read(recording, &self.tree.path().join("open"));
         let mut requests: Vec<Value> = steps
@@ -145,7 +145,7 @@ fn frame(mutator: &mut Mutator, bent: &Value) -> Message {
 }
 
 #[test]
-fn bent_frames_on_the_relay_do_no_harm() {
+fn mutated_frames_on_the_relay_do_no_harm() {
     let playground = Playground::new();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
@@ -187,7 +187,7 @@ fn bent_frames_on_the_relay_do_no_harm() {
             tokio::time::timeout(Duration::from_secs(30), answer)
                 .await
                 .expect("the echo comes");
-            // Half of them leave without a word.
+            // Half of the clients disconnect without a close frame.
             if round % 2 == 0 {
                 relay.close(None).await.expect("closed");
             }
@@ -201,8 +201,8 @@ fn bent_frames_on_the_relay_do_no_harm() {
     playground.settle();
 }
 
-/// How many files the daemon has open when that no longer changes: it makes boxes in advance, and lets
-/// go of others, in its own time.
+/// The number of open files of the daemon once it is stable. The daemon prewarms and removes boxes in the
+/// background.
 async fn settled_files(pid: u32) -> usize {
     let mut count = open_files(pid);
     let mut same = 0;
@@ -227,7 +227,7 @@ fn host(daemon: &Daemon) -> String {
     daemon.url().trim_start_matches("http://").to_owned()
 }
 
-/// A connection that is made anew whenever the daemon has hung up.
+/// A connection that is reopened after the daemon has closed it.
 struct Line {
     host: String,
     path: String,
@@ -257,13 +257,13 @@ impl Line {
     }
 
     async fn say(&mut self, message: Message) {
-        // Closed is as good as answered.
+        // The daemon may close the connection after an invalid frame.
         if self.socket.send(message).await.is_err() {
             self.again().await;
         }
     }
 
-    /// A plain question, twice if the first was taken for the end of what was broken before.
+    /// Sends valid requests until one is answered. The first may be parsed as part of a broken message.
     async fn must_answer(&mut self) {
         for _ in 0..3 {
             if self
@@ -295,7 +295,10 @@ impl Line {
                 };
                 let answer: Value = serde_json::from_str(&text).expect("answers are JSON");
                 let message = answer["message"].as_str().unwrap_or_default();
-                assert!(!message.contains("made a mistake"), "a panic: {answer}");
+                assert!(
+                    !message.contains("internal error of the daemon"),
+                    "a panic: {answer}"
+                );
                 if answer["seq_id"] == number {
                     return Some(answer);
                 }

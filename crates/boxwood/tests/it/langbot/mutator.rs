@@ -1,8 +1,8 @@
-//! Bends messages until they break, the same way in every run.
+//! Mutates messages, reproducibly.
 
 use serde_json::{Value, json};
 
-/// A small generator of numbers (xorshift): what a test does must not depend on the day.
+/// A small random number generator (xorshift) with a fixed seed, so that every run is the same.
 pub(crate) struct Mutator(u64);
 
 impl Mutator {
@@ -21,7 +21,7 @@ impl Mutator {
         &from[self.below(from.len())]
     }
 
-    /// A value of any type, many of them unpleasant.
+    /// A random value of any type, often an invalid one.
     fn value(&mut self, depth: usize) -> Value {
         match self.below(if depth > 3 { 12 } else { 14 }) {
             0 => Value::Null,
@@ -41,7 +41,7 @@ impl Mutator {
         }
     }
 
-    /// Still an object, with other things in it.
+    /// Mutates a message, which remains an object.
     pub(crate) fn bend(&mut self, message: &Value) -> Value {
         let mut bent = message.clone();
         for _ in 0..=self.below(3) {
@@ -78,7 +78,7 @@ impl Mutator {
         bent
     }
 
-    /// No longer JSON, most likely.
+    /// Mutates a text, which is then usually not JSON.
     pub(crate) fn break_text(&mut self, text: &str) -> String {
         let mut characters: Vec<char> = text.chars().collect();
         for _ in 0..=self.below(6) {

@@ -7,8 +7,8 @@ use serde_json::Value;
 /// The place that the recordings name.
 const RECORDED_TREE: &str = "/tmp/box-fixture";
 
-/// The platform's name was changed in the recording afterwards, and with it what workspaces are
-/// called inside: as recorded, and as the name in the recording makes it.
+/// The platform's name was replaced in the recordings. Workspace ids are derived from it: the recorded id, and the
+/// id of the new name.
 const WORKSPACES: [(&str, &str); 2] = [
     ("ws-d3cad8875231cd6fbf51f27c", "ws-e882dffcfd5afa9cc1d5378c"),
     ("ws-972b27bbbf2cafb42ffaafa4", "ws-a0a393182602e4bf13e82383"),
@@ -25,7 +25,7 @@ pub(crate) enum Step {
         case: String,
         answer: Value,
     },
-    /// An answer that was cut: any will do.
+    /// A truncated response. Only its success is checked.
     HearAnything {
         seq_id: u64,
     },

@@ -118,7 +118,7 @@ impl Player {
                 self.relay = opened.ok();
             }
             Step::Send { line } => {
-                // Not attached is a difference, and noted as one.
+                // A failed attachment was recorded as a difference above.
                 if let Some(relay) = &mut self.relay {
                     relay.send(Message::text(line)).await.expect("sent");
                 }
@@ -137,8 +137,8 @@ impl Player {
         self.rpc.send(text).await.expect("sent");
     }
 
-    /// The recording had pauses that are not played. A program that had ended by then gets a little
-    /// time to end here too.
+    /// Waits for the exit of a program that had ended in the recording, because the pauses of the recording are not
+    /// replayed.
     async fn settled_answer(&mut self, seq_id: u64, request: &Value, recorded: &Value) -> Value {
         let status = |answer: &Value| answer["data"]["status"].as_str().map(str::to_owned);
         let mut got = self.answer_to(seq_id, action_of(request)).await;

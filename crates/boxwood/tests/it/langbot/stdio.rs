@@ -41,7 +41,7 @@ impl Parent {
         writeln!(self.input, "{line}").expect("the daemon reads");
     }
 
-    /// Lines that are in the way are answers to earlier questions.
+    /// Skips responses to earlier requests.
     fn ask(&mut self, action: &str, data: &Value) -> Value {
         self.last_number += 1;
         let number = self.last_number;
@@ -73,14 +73,17 @@ impl Parent {
                 _ => {}
             }
             let message = answer["message"].as_str().unwrap_or_default();
-            assert!(!message.contains("made a mistake"), "a panic: {answer}");
+            assert!(
+                !message.contains("internal error of the daemon"),
+                "a panic: {answer}"
+            );
             if answer["seq_id"] == number {
                 return answer;
             }
         }
     }
 
-    /// Hangs up; the daemon must end well and soon.
+    /// Closes stdin. The daemon must exit with 0 in time.
     fn leave(self) {
         let Self {
             mut child,
@@ -104,7 +107,7 @@ impl Parent {
 }
 
 #[test]
-fn a_parent_on_stdio_is_served_and_its_leaving_ends_the_daemon() {
+fn a_parent_on_stdio_is_served_and_closing_stdin_stops_the_daemon() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut parent = Parent::start(directory.path(), &[]);
     assert_eq!(parent.ask("__ping", &json!({}))["code"], 0);
@@ -120,7 +123,7 @@ fn a_parent_on_stdio_is_served_and_its_leaving_ends_the_daemon() {
 }
 
 #[test]
-fn bent_lines_on_stdio_do_no_harm() {
+fn mutated_lines_on_stdio_do_no_harm() {
     let directory = tempfile::tempdir().expect("a directory");
     let tree = directory.path().join("open");
     plant(&tree);
