@@ -1,20 +1,18 @@
 //! Cold: create a box, run one command, delete it.
 //!
-//! In: a daemon, and which rows. Out: those rows: ours against `bwrap`, `runc` and `crun`, which all take
-//! turns in one measurement. Creates are not made back to back: some costs (moving a pid between cgroups
-//! waits for a grace period) vanish in a tight loop and are there for every real user, so each create
-//! stands alone.
+//! Compared with `bwrap`, `runc` and `crun`, which all take turns in one measurement. There are pauses between creates,
+//! because a tight loop hides some costs: for example, moving a pid between cgroups waits for a grace period.
 
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 
 use super::baseline::oci::{self, Bundle};
+use super::clients::http::Connection;
 use super::daemon::Daemon;
-use super::http::Connection;
-use super::sample::Samples;
-use super::table::{Row, micros, time_text};
-use super::turns::{Times, Turns, Work};
+use super::measure::sample::Samples;
+use super::measure::table::{Row, micros, time_text};
+use super::measure::turns::{Times, Turns, Work};
 use super::{Effort, baseline};
 
 pub(super) const APART: Duration = Duration::from_millis(60);

@@ -1,4 +1,4 @@
-//! A real daemon, as packages have it, for the length of a measurement.
+//! A real daemon, built like in packages, for the duration of a measurement.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::http::Connection;
+use super::clients::http::Connection;
 use crate::run::{cargo, check, target_dir};
 
 const START: Duration = Duration::from_secs(20);
@@ -55,14 +55,14 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// SIGKILL, without a word.
+    /// Kills the daemon with SIGKILL.
     pub(super) fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// The next daemon in the place of one that was killed.
+    /// Starts the next daemon in place of one that was killed.
     pub(super) fn start_again(&mut self, binary: &Path) -> Result<()> {
         let directory = self.directory.path();
         self.child = launch(binary, "native", directory, self.address, |_| Ok(()))?;
@@ -132,6 +132,8 @@ fn launch(
     command
         .arg("serve")
         .args(["--listen", &address.to_string()])
+        // Not the configuration of the user who runs the benchmark.
+        .args(["--config", "/dev/null"])
         .arg("--state-dir")
         .arg(directory.join("state"))
         .args(["--backend", backend])
@@ -142,7 +144,7 @@ fn launch(
         .context("`boxwood serve` could not be started")
 }
 
-/// SIGTERM, time to tidy up, then SIGKILL.
+/// SIGTERM, and after the timeout SIGKILL.
 pub(super) fn terminate(child: &mut Child, timeout: Duration) {
     signal(child.id(), Signal::TERM);
     wait_or_kill(child, timeout);

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::clients::http::Connection;
+use super::clients::python::PythonClient;
 use super::daemon::Daemon;
-use super::http::Connection;
-use super::python_client::PythonClient;
-use super::sample::Samples;
-use super::table::{Measured, Row, micros, time_text};
+use super::measure::sample::Samples;
+use super::measure::table::{Measured, Row, micros, time_text};
 use super::{Effort, baseline};
 
 const SESSION: &str = "/v1/sessions/bench-warm";
 
-/// Some costs of the kernel's show only when it has been left in peace for a while.
+/// Some costs in the kernel occur only after an idle period.
 const APART: Duration = Duration::from_millis(60);
 
 pub(super) fn against_fork(daemon: &Daemon, effort: Effort) -> Row {
@@ -96,7 +96,7 @@ fn fork(daemon: &Daemon, iterations: usize, apart: Duration) -> Result<Measured>
 pub(super) fn warm_session(daemon: &Daemon) -> Result<Connection> {
     let mut connection = daemon.connect()?;
     connection.call("POST", SESSION, "{}", 201)?;
-    // Proves that what is timed does what it says: a command that cannot run would be quick too.
+    // Checks that commands really run: a command that fails would be quick too.
     let answer = connection.call(
         "POST",
         &format!("{SESSION}/exec"),

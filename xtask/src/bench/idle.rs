@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::baseline;
+use super::baseline::langbot_box::LangBotBoxRuntime;
+use super::clients::http::Connection;
 use super::daemon::Daemon;
-use super::langbot_box::LangBotBoxRuntime;
-use super::procfs::{self, Memory};
-use super::table::{Measured, Row};
+use super::measure::procfs::{self, Memory};
+use super::measure::table::{Measured, Row};
 use crate::engines::IMAGE;
 
 const ALIVE: u32 = 200;
 const MANY: u32 = 1000;
 /// Connections that create boxes side by side.
 const CREATORS: u32 = 4;
-/// After this a process has done whatever it does after starting.
+/// Time for the work that a process does after its start.
 const SETTLE: Duration = Duration::from_secs(2);
 
 pub(super) fn box_against_bwrap(binary: &Path) -> Row {
@@ -173,7 +174,7 @@ pub(super) fn create(daemon: &Daemon, name: &str, count: u32) -> Result<()> {
     })
 }
 
-pub(super) fn run_true(connection: &mut super::http::Connection, session: &str) -> Result<()> {
+pub(super) fn run_true(connection: &mut Connection, session: &str) -> Result<()> {
     let answer = connection.call(
         "POST",
         &format!("/v1/sessions/{session}/exec"),

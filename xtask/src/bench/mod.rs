@@ -1,29 +1,22 @@
-//! `cargo xtask bench`: what we promise, measured.
+//! `cargo xtask bench`: measures Boxwood in comparison with other programs.
 //!
-//! Ours and theirs take turns within one loop, so that a busy neighbour slows both. What cannot be
-//! measured is in the table with the reason.
+//! Both sides take turns within one loop, so that other load slows both. A row that cannot be measured has the reason
+//! instead.
 
 mod backends;
 mod baseline;
+mod clients;
 mod create;
 mod daemon;
 mod exec;
 mod hosting;
-mod http;
 mod idle;
 mod langbot;
-mod langbot_box;
 mod load;
-mod pipe;
-mod procfs;
-mod python_client;
+mod measure;
 mod relay;
-mod sample;
 mod search;
-mod table;
-mod turns;
 mod warm;
-mod websocket;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +26,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use daemon::Daemon;
-use table::{Machine, Report, Row, duration_text};
+use measure::table::{Machine, Report, Row, duration_text};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -43,7 +36,7 @@ pub(crate) struct Args {
     /// How to print the table
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Also write the tables to this file; all of them, so it does not go with `--only`
+    /// Also write all tables to this file; cannot be used with `--only`
     #[arg(long, value_name = "FILE", conflicts_with = "only")]
     out: Option<PathBuf>,
     /// Measure this `boxwood` instead of building one
@@ -114,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for name in &args.only {
         anyhow::ensure!(
             known.contains(&name.as_str()),
-            "there is no row `{name}`; there are {}",
+            "there is no row `{name}`; the rows are {}",
             known.join(", ")
         );
     }

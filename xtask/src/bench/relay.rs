@@ -1,7 +1,6 @@
-//! One line through `cat` and back: what a stdio MCP server feels.
+//! One line through `cat` and back, like a message of a stdio MCP server.
 //!
-//! In: a daemon, and which rows. Out: those rows: ours against another relay and against a raw pipe, which
-//! all take turns in one measurement.
+//! Compared with another relay and with a raw pipe, which all take turns in one measurement.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,12 +9,12 @@ use anyhow::{Result, ensure};
 
 use super::Effort;
 use super::baseline::websocat;
+use super::clients::http::Connection;
+use super::clients::pipe::Pipe;
+use super::clients::websocket::WebSocket;
 use super::daemon::Daemon;
-use super::http::Connection;
-use super::pipe::Pipe;
-use super::table::{Measured, Row};
-use super::turns::{Times, Turns, Work};
-use super::websocket::WebSocket;
+use super::measure::table::{Measured, Row};
+use super::measure::turns::{Times, Turns, Work};
 
 const SESSION: &str = "/v1/sessions/bench-relay";
 const LINE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;

@@ -1,8 +1,7 @@
 //! A search over a large tree: our tools against commands in the same box.
 //!
-//! In: a daemon, and which rows. Out: those rows. One is against a Python script; it takes LangBot's own
-//! steps, one by one, but for its limit of 5,000 files: both sides search them all. The other is against
-//! `rg`.
+//! One row compares with a Python script, which does the same steps as LangBot, without its limit of 5,000 files. The
+//! other compares with `rg`.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::Effort;
 use super::baseline::RIPGREP;
+use super::clients::http::Connection;
 use super::daemon::Daemon;
-use super::http::Connection;
-use super::sample::Samples;
-use super::table::{Measured, Row};
+use super::measure::sample::Samples;
+use super::measure::table::{Measured, Row};
 
 const SESSION: &str = "/v1/sessions/bench-search";
 const FILES: usize = 100_000;

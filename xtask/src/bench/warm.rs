@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
+use super::clients::http::Connection;
 use super::create::{APART, Phases, cycle};
 use super::daemon::Daemon;
-use super::http::Connection;
 use super::idle::{Snapshot, create, run_true};
-use super::sample::Samples;
-use super::table::{Measured, Row};
+use super::measure::sample::Samples;
+use super::measure::table::{Measured, Row};
 use super::{Effort, baseline};
 
 const POOL: &str = "4";
@@ -90,7 +90,7 @@ fn frozen(binary: &Path, note: &mut String) -> Result<Measured> {
     wait_until(&mut connection, "frozen_sessions", |count| {
         count == u64::from(FROZEN)
     })?;
-    // Memory is given back behind the freeze.
+    // Memory is released after the freeze.
     std::thread::sleep(Duration::from_secs(2));
     let asleep = Snapshot::take(&daemon)?;
     let mut thaws = Samples::default();
@@ -119,5 +119,8 @@ fn wait_until(connection: &mut Connection, field: &str, holds: impl Fn(u64) -> b
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    bail!("`{field}` did not get there within {} s", WITHIN.as_secs())
+    bail!(
+        "`{field}` did not reach the expected value within {} s",
+        WITHIN.as_secs()
+    )
 }

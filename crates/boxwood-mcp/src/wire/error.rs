@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::object::BadObject;
+use super::message::object::BadObject;
 use crate::hosting::ProcessExit;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::connection::{CallOptions, Connection};
 use super::error::CallError;
 use super::message::Message;
-use super::object::{Object, raw};
+use super::message::object::{Object, raw};
 use crate::protocol_versions::{
     CLIENT_CAPABILITIES, CLIENT_INFO, MODERN, NEWEST_LEGACY, SERVER_INFO, VERSION, is_modern,
 };

@@ -9,10 +9,10 @@ use super::super::baseline::quiet;
 use crate::engines::{IMAGE, PROGRAMS, Variables};
 use crate::run::output;
 
-/// A container that stays, to exec in. It goes with its engine.
+/// A running container for `exec`. It is removed with its engine.
 const CONTAINER: &str = "boxwood-bench";
 
-/// As little of a jail as nsjail makes by itself: no cgroup, no seccomp filter, one uid.
+/// The smallest jail of nsjail: no cgroup, no seccomp filter, one uid.
 const JAIL: [&str; 9] = [
     "--mode",
     "o",
@@ -64,7 +64,7 @@ impl Commands {
         )
     }
 
-    /// Gives one of our daemons what it needs to find the engines.
+    /// Configures a Boxwood daemon for these engines.
     pub(super) fn configure(&self, command: &mut Command) -> Result<()> {
         self.set_variables(command)?;
         for engine in ["DOCKER", "PODMAN"] {
@@ -78,14 +78,14 @@ impl Commands {
     }
 
     fn engine(&self, name: &str) -> Result<Command> {
-        // The one of the Debian package, which is of the same version as its daemon.
+        // From the Debian package, so that it has the same version as the daemon.
         let mut command = Command::new(Path::new("/usr/bin").join(name));
         self.set_variables(&mut command)?;
         Ok(command)
     }
 
     fn set_variables(&self, command: &mut Command) -> Result<()> {
-        // Those for tests say nothing to an engine, and our daemon takes them for mistakes.
+        // Only the variables of the engines; those of the tests are not used.
         let engines_own = self
             .variables
             .iter()
@@ -101,7 +101,7 @@ impl Commands {
         self.variables
             .get(name)
             .map(String::as_str)
-            .with_context(|| format!("the engines did not say `{name}`"))
+            .with_context(|| format!("the engines were started without `{name}`"))
     }
 }
 

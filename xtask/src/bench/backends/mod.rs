@@ -1,4 +1,4 @@
-//! The same box on every engine, and beside it the engines' own commands.
+//! Boxes on every backend, compared with the engines' own commands.
 
 mod commands;
 mod sides;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::create::{APART, Phases};
-use super::table::Row;
-use super::turns::{Times, Turns};
+use super::measure::table::Row;
+use super::measure::turns::{Times, Turns};
 use super::{Effort, progress};
 use sides::{Backend, Side, Sides};
 
@@ -31,7 +31,7 @@ engines is in the last table, because only its own client speaks to it.";
 
 /// An engine's daemon is busy for a while after its command has returned.
 const ENGINES_FINISH: Duration = Duration::from_millis(100);
-/// What is quick has this many turns for one of what is slow.
+/// Quick sides have this many turns for each turn of a slow one.
 const TURNS: usize = 10;
 
 struct Comparison {
@@ -62,7 +62,7 @@ const EXECS: [Comparison; 13] = [
     exec(Backend::Nsjail, Side::DockerCommand, Some(1.0 / 40.0)),
     exec(Backend::Native, Side::PodmanCommand, Some(1.0 / 40.0)),
     exec(Backend::Podman, Side::PodmanCommand, Some(1.0 / 40.0)),
-    // The promise about these is for a loop with nothing else in it, and is above.
+    // The limit for this comparison is in the first table, from a loop without other sides.
     exec(Backend::Native, Side::Fork, None),
     exec(Backend::Docker, Side::Fork, None),
     exec(Backend::Podman, Side::Fork, None),
@@ -123,7 +123,7 @@ const CREATES: [Comparison; 4] = [
     },
 ];
 
-/// The rows whose names `wanted` likes.
+/// The rows whose names `wanted` accepts.
 pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
     let mut rows = Vec::new();
     if !NAMES.into_iter().any(&wanted) {

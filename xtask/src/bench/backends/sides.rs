@@ -1,4 +1,4 @@
-//! Everything that takes turns: our daemon on each backend, and what it is measured with.
+//! The sides of the comparison: Boxwood on each backend, and the engines' own commands.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::super::create::{Phases, cycles};
 use super::super::daemon::Daemon;
-use super::super::turns::Work;
+use super::super::measure::turns::Work;
 use super::super::{baseline, exec};
 use super::commands::Commands;
 use crate::engines::{self, Engine, Engines};
@@ -94,8 +94,7 @@ impl Sides {
         }
     }
 
-    /// `true` in a box that is made for it and removed afterwards. `phases` learns where our time
-    /// goes.
+    /// `true` in a new box that is removed afterwards. `phases` gets the times of its steps.
     pub(super) fn create<'a>(&'a self, side: Side, phases: &'a mut Phases) -> Result<Work<'a>> {
         match side {
             Side::Ours(backend) => cycles(self.daemon(backend)?, phases),

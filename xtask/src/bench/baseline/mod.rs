@@ -1,5 +1,6 @@
-//! The plain programs we compare ourselves with.
+//! Other programs that Boxwood is compared with.
 
+pub(super) mod langbot_box;
 pub(super) mod oci;
 pub(super) mod server;
 pub(super) mod websocat;
@@ -19,7 +20,7 @@ const RUNC: &str = "/usr/sbin/runc";
 pub(super) const PYTHON: &str = "/usr/bin/python3";
 pub(super) const RIPGREP: &str = "/usr/bin/rg";
 
-/// What the comparisons use, beside the engines, which bring their own.
+/// Packages for the comparisons, in addition to those of the engines.
 pub(super) const PACKAGES: &[Package] = &[
     Package {
         name: "bubblewrap",

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{BUSYBOX, CRUN, RUNC, succeed};
-use crate::bench::pipe::Pipe;
-use crate::bench::turns::Work;
+use crate::bench::clients::pipe::Pipe;
+use crate::bench::measure::turns::Work;
 use crate::run::{is_root, output};
 
 /// With controllers in it, this is a second cgroup hierarchy beside those of version 1. crun

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::super::Effort;
-use super::super::sample::Samples;
-use super::super::table::{Measured, Row};
+use super::super::measure::sample::Samples;
+use super::super::measure::table::{Measured, Row};
 use super::client::McpClient;
 use super::sides::{Direct, Project, host, mcp_proxy, supergateway};
 

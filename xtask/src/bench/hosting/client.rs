@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
 
-use crate::bench::http::Connection;
+use crate::bench::clients::http::Connection;
 
 const ACCEPT: &str = "Accept: application/json, text/event-stream\r\n";
 
@@ -29,7 +29,7 @@ pub(super) struct McpClient {
 }
 
 impl McpClient {
-    /// Connected and greeted.
+    /// Connects and performs the handshake.
     pub(super) fn open(address: SocketAddr, path: &str) -> Result<Self> {
         let mut client = Self {
             connection: Connection::open(address)?,
@@ -37,8 +37,11 @@ impl McpClient {
             headers: ACCEPT.to_owned(),
             next_id: 1,
         };
-        let greeting = client.post(INITIALIZE)?;
-        ensure!(greeting.contains("serverInfo"), "no greeting: {greeting}");
+        let answer = client.post(INITIALIZE)?;
+        ensure!(
+            answer.contains("serverInfo"),
+            "`initialize` was answered with {answer}"
+        );
         client.post(INITIALIZED)?;
         Ok(client)
     }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::super::daemon::Daemon;
-use super::super::procfs;
-use super::super::table::{Measured, Row};
+use super::super::measure::procfs;
+use super::super::measure::table::{Measured, Row};
 use super::sides::{Project, host, supergateway};
 
 const MANY: u32 = 50;
-/// After this a process has done whatever it does after starting.
+/// Time for the work that a process does after its start.
 const SETTLE: Duration = Duration::from_secs(3);
 
 pub(super) fn rows(binary: &Path) -> Vec<Row> {
@@ -37,8 +37,8 @@ pub(super) fn rows(binary: &Path) -> Vec<Row> {
             at_most: Some(0.05),
             result: memory,
             note: "of ours: what the daemon grew by for each, and its box's first process. It is not nothing, \
-                   because the daemon keeps a server's connection, tools and logs and watches over it, and \
-                   the first process of its box holds its pipes and cannot be spared"
+                   because the daemon keeps a server's connection, tools and logs and monitors it, and the \
+                   first process of its box holds its pipes"
                 .to_owned(),
         },
     ]

@@ -1,4 +1,4 @@
-//! MCP servers behind the gateway, beside the gateways that people use.
+//! MCP servers behind the gateway, compared with other gateways.
 
 mod calls;
 mod client;
@@ -7,7 +7,7 @@ mod sides;
 
 use std::path::Path;
 
-use super::table::Row;
+use super::measure::table::Row;
 use super::{Effort, progress};
 
 /// Every row's name starts like this; alone it means all of them.
@@ -21,7 +21,7 @@ pub(super) const NAMES: [&str; 2] = [CALL, MANY];
 pub(super) const ABOUT: &str = "\
 One small MCP server (Python, standard input and output), asked directly through its pipes, and through gateways \
 over HTTP: ours, where it runs in a box, and two others, where it runs on the host. All run side by side and take \
-turns, each over one connection that stays open, in the older era, which all of them speak. What a gateway adds is \
+turns, each over one connection that stays open, with a legacy protocol version, which all of them support. What a gateway adds is \
 its time less the median of the direct call.";
 
 pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) -> Vec<Row> {

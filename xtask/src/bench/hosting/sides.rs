@@ -1,4 +1,4 @@
-//! The small server, asked directly, in a box of ours, and behind other people's gateways.
+//! The small server, called directly, in a box of Boxwood, and behind other gateways.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use tempfile::TempDir;
 
 use super::super::baseline::PYTHON;
 use super::super::baseline::server::Server;
+use super::super::clients::pipe::Pipe;
 use super::super::daemon::{Daemon, free_address};
-use super::super::pipe::Pipe;
 use super::client::{INITIALIZE, INITIALIZED, call};
 use crate::run::{target_dir, workspace_root};
 use crate::{node_modules, test};
 
-/// A directory of its own with the server in it, as a person has one.
+/// A directory with the server in it, like a user's project.
 pub(super) struct Project {
     directory: TempDir,
 }

@@ -1,4 +1,4 @@
-//! LangBot's published client on us and on LangBot Box's own runtime.
+//! LangBot's published client with Boxwood and with LangBot Box's own runtime.
 
 mod docker;
 mod sides;
@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::langbot_box;
-use super::sample::Samples;
-use super::table::{Measured, Row, micros, time_text};
+use super::baseline::langbot_box;
+use super::measure::sample::Samples;
+use super::measure::table::{Measured, Row, micros, time_text};
 use super::{Effort, progress};
 use crate::run::workspace_root;
 use sides::{Side, Sides};
@@ -111,7 +111,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     TOPICS.iter().map(|topic| topic.name)
 }
 
-/// The rows whose names `wanted` likes.
+/// The rows whose names `wanted` accepts.
 pub(super) fn rows(binary: &Path, effort: Effort, wanted: impl Fn(&str) -> bool) -> Vec<Row> {
     let topics: Vec<_> = TOPICS.iter().filter(|topic| wanted(topic.name)).collect();
     if topics.is_empty() {
@@ -172,7 +172,7 @@ struct Times {
 
 fn drive(sides: &Sides, topics: &[&Topic], effort: Effort) -> Result<Results> {
     let directory = tempfile::tempdir()?;
-    // As long as it is connected, LangBot Box's runtime waits for it to leave before it ends.
+    // Killed with this process: LangBot Box's runtime does not stop while the client is connected.
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL"])
@@ -229,7 +229,7 @@ fn times<'a>(results: &'a Results, topic: &Topic, side: Side) -> Result<&'a Time
     match outcome {
         Some(Outcome::Times(times)) => Ok(times),
         Some(Outcome::Error(why)) => Err(format!("{}: {why}", side.name())),
-        None => Err(format!("{}: the client says nothing", side.name())),
+        None => Err(format!("{}: the client reported no result", side.name())),
     }
 }
 

@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::TempDir;
 
+use super::super::baseline::langbot_box::LangBotBoxRuntime;
 use super::super::daemon::Daemon;
-use super::super::langbot_box::LangBotBoxRuntime;
 use super::docker::Docker;
 use crate::engines::{self, PROGRAMS};
 use crate::run::is_root;

@@ -1,4 +1,4 @@
-//! A daemon killed over its boxes, and the next one that takes them up.
+//! The time in which a new daemon adopts the boxes of a killed one.
 
 use std::path::Path;
 use std::time::Instant;
@@ -7,15 +7,15 @@ use anyhow::{Result, ensure};
 
 use super::super::daemon::Daemon;
 use super::super::idle::{create, run_true};
-use super::super::sample::Samples;
-use super::super::table::{Measured, Row};
+use super::super::measure::sample::Samples;
+use super::super::measure::table::{Measured, Row};
 
 const BOXES: u32 = 500;
 const ROUNDS: usize = 5;
 
 pub(super) fn row(binary: &Path) -> Row {
     Row {
-        what: "from SIGKILL over 500 boxes to serving all of them again",
+        what: "from SIGKILL with 500 boxes to serving all of them again",
         against: "making 500 boxes",
         at_most: Some(0.5),
         result: measure(binary).unwrap_or_else(|error| Measured::unknown(&error)),

@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::super::Effort;
+use super::super::clients::http::Connection;
 use super::super::daemon::Daemon;
 use super::super::exec::{exec_true, warm_session};
-use super::super::http::Connection;
 use super::super::idle::{Snapshot, create};
-use super::super::sample::Samples;
-use super::super::table::{Measured, Row};
+use super::super::measure::sample::Samples;
+use super::super::measure::table::{Measured, Row};
 
 const MANY: u32 = 1000;
 const EXECS: usize = 500;
 const CREATES: usize = 100;
 
-/// As far apart as in the row against `bwrap`: boxes made ahead need a moment to be made again.
+/// As in the row against `bwrap`: the daemon needs time to replace a prewarmed box.
 const APART: Duration = Duration::from_millis(60);
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -46,7 +46,7 @@ pub(super) fn rows(binary: &Path, effort: Effort) -> Vec<Row> {
 }
 
 fn measure(binary: &Path, effort: Effort, note: &mut String) -> Result<(Measured, Measured)> {
-    // The same session in both, and nothing but the crowd between them.
+    // The same session in both daemons; they differ only by the other boxes.
     let (lonely, crowded) = (Daemon::start(binary)?, Daemon::start(binary)?);
     std::thread::sleep(SETTLE);
     let before = Snapshot::take(&crowded)?;

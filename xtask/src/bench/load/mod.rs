@@ -6,7 +6,7 @@ mod neighbour;
 
 use std::path::Path;
 
-use super::table::Row;
+use super::measure::table::Row;
 use super::{Effort, progress};
 
 /// Every row's name starts like this; alone it means all of them.
@@ -21,7 +21,7 @@ pub(super) const NAMES: [&str; 5] = [OUTPUT, FORKS, CONNECTIONS, CROWD, ADOPTION
 
 /// The text above the table.
 pub(super) const ABOUT: &str = "\
-Both sides are ours: the same thing with and without the crowd. A flood is switched on and off many times within a \
+Both sides are Boxwood: the same operation with and without the load. A flood is switched on and off many times within a \
 row, so that both sides see the same machine. The client that measures, the flood and the daemon share the \
 machine's processors.";
 

@@ -12,11 +12,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::super::Effort;
+use super::super::clients::http::Connection;
 use super::super::daemon::Daemon;
 use super::super::exec::{exec_true, warm_session};
-use super::super::http::Connection;
-use super::super::sample::Samples;
-use super::super::table::{Measured, Row};
+use super::super::measure::sample::Samples;
+use super::super::measure::table::{Measured, Row};
 
 const NOISY: &str = "/v1/sessions/bench-noisy";
 

@@ -7,17 +7,13 @@ mod changes;
 mod cleanup;
 mod client_processes;
 mod fake_server;
-mod faults;
 mod gateway;
-mod host_io;
 mod idle;
-mod installs;
 mod lifecycle;
 mod program;
 mod real;
-mod retry_model;
 mod runtime;
-mod start_permits;
+mod starts;
 mod test_runs;
 
 use std::path::Path;

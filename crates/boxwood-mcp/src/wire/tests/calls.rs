@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{Fixture, fixture, logged, raw};
-use crate::wire::object::BadObject;
+use crate::wire::message::object::BadObject;
 use crate::wire::{BodyPermit, CallError, CallOptions, CloseReason, Message, WireLimits};
 
 const SOON: Duration = Duration::from_millis(50);

@@ -1,8 +1,8 @@
 use bytes::Bytes;
 
-use crate::wire::framing::OversizedLine;
-use crate::wire::framing::{Frame, Lines};
-use crate::wire::object::BadObject;
+use crate::wire::connection::framing::OversizedLine;
+use crate::wire::connection::framing::{Frame, Lines};
+use crate::wire::message::object::BadObject;
 use crate::wire::{BadMessage, Kind, Message, Object};
 
 use super::raw;

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::wire::framing::{Frame, Lines};
+use crate::wire::connection::framing::{Frame, Lines};
 use crate::wire::{Message, Object};
 
 use super::raw;

@@ -181,7 +181,7 @@ pub(super) async fn read(answer: Answer) -> TestResponse {
     got.expect("an endless body")
 }
 
-/// Without an eye on the clock, which a test may have stopped.
+/// Without a timeout, because a test may have paused the clock.
 pub(super) async fn read_slowly(answer: Answer) -> TestResponse {
     let (head, body) = answer.into_parts();
     let bytes = body.collect().await.expect("body").to_bytes();

@@ -241,7 +241,11 @@ async fn small_unread_responses_are_bounded_over_all_sessions_of_a_client() {
     }
     let (_other, elsewhere) = opened().await;
     let status = send(&elsewhere, 1).await;
-    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "in none of them");
+    assert_eq!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS,
+        "the sessions do not share the limit"
+    );
     for _ in 0..sent {
         unread.next().await;
     }

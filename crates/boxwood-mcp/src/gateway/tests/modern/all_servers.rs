@@ -205,13 +205,13 @@ async fn an_idle_server_is_listed_without_a_start() {
     let notification = tokio::time::timeout(quiet, news.next()).await;
     assert!(
         notification.is_err(),
-        "that it sleeps is no news: {notification:?}"
+        "idle stop reported: {notification:?}"
     );
 
     all.call("a__echo", json!({})).await.result();
     assert_eq!(servers.record("a").received("main initialize").len(), 2);
     let notification = tokio::time::timeout(quiet, news.next()).await;
-    assert!(notification.is_err(), "nor that it woke: {notification:?}");
+    assert!(notification.is_err(), "restart reported: {notification:?}");
 
     servers.end("a", true);
     let notification = news.next().await.expect("news");

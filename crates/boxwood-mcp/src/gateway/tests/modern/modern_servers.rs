@@ -229,7 +229,7 @@ async fn log_messages_reach_no_other_principal() {
     };
     tokio::select! {
         answer = ann.send("tools/call", json!({"name": "hang"})) => {
-            panic!("she heard something: {}", answer.status())
+            panic!("the client got an unassigned log message: {}", answer.status())
         }
         () = others => {}
     }

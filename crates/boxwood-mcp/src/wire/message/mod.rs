@@ -1,5 +1,8 @@
 //! JSON-RPC messages. Only the fields that are needed are parsed.
 
+mod ambiguous_keys;
+pub(super) mod object;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +11,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::ambiguous_keys::{self, AmbiguousKey};
-use super::object::{BadObject, Object, raw, text};
+use ambiguous_keys::AmbiguousKey;
+use object::{BadObject, Object, raw, text};
 
 /// Maximum length of ids and methods.
 const MAX_NAME_BYTES: usize = 1024;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::connection_state::ConnectionState;
-use super::error::CloseReason;
 use super::framing::{Frame, Lines, OversizedLine};
-use super::message::{BadMessage, Message};
+use super::state::ConnectionState;
 use crate::hosting::ProcessIo;
+use crate::wire::error::CloseReason;
+use crate::wire::message::{BadMessage, Message};
 
 /// Output is read for this time after the process exited. A child of the server may keep it open longer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);

@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::error::{CallError, CloseReason};
-use super::message::Message;
 use crate::lock;
+use crate::wire::error::{CallError, CloseReason};
+use crate::wire::message::Message;
 
 pub(crate) type ResponseSender = oneshot::Sender<Result<Message, CallError>>;
 

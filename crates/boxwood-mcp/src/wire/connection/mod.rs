@@ -3,6 +3,14 @@
 //! Request ids and progress tokens are replaced on the way to the server and restored on the way back, so
 //! that callers cannot collide.
 
+pub(super) mod framing;
+mod pending;
+mod reader;
+pub(super) mod state;
+mod usage;
+mod write_queue;
+mod writer;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,17 +20,16 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::audience::Principal;
-use super::connection_state::{CANCELLED, ConnectionState, LISTEN};
 use super::error::{CallError, CloseReason};
 use super::inbound::{Inbound, InboundFilter};
+use super::message::object::{BadObject, Object, raw};
 use super::message::{Message, is_notification};
-use super::object::{BadObject, Object, raw};
-use super::pending::{Call, Events};
 use super::protocol_log::ProtocolLog;
-use super::write_queue::{Outgoing, WriteQueue};
-use super::{reader, writer};
 use crate::hosting::ProcessIo;
 use crate::{OnDrop, lock};
+use pending::{Call, Events};
+use state::{CANCELLED, ConnectionState, LISTEN};
+use write_queue::{Outgoing, WriteQueue};
 
 /// Maximum size of a message in either direction. It bounds the memory of the daemon, since each process
 /// may have several messages in flight.

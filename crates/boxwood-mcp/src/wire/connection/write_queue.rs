@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::message::BodyPermit;
+use crate::wire::message::BodyPermit;
 
 const MAX_LINES: usize = 1024;
 

@@ -1,11 +1,11 @@
-//! Times, and what to say about many of them.
+//! Measured times, and their percentiles.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 #[derive(Default)]
-pub(super) struct Samples(Vec<Duration>);
+pub(in super::super) struct Samples(Vec<Duration>);
 
 impl From<Vec<Duration>> for Samples {
     fn from(times: Vec<Duration>) -> Self {
@@ -15,28 +15,28 @@ impl From<Vec<Duration>> for Samples {
 
 impl Samples {
     /// Runs `work` and keeps how long it took.
-    pub(super) fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(in super::super) fn time<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let started = Instant::now();
         let value = work()?;
         self.0.push(started.elapsed());
         Ok(value)
     }
 
-    pub(super) fn push(&mut self, time: Duration) {
+    pub(in super::super) fn push(&mut self, time: Duration) {
         self.0.push(time);
     }
 
     /// Every sample less `floor`, and zero where it is shorter.
-    pub(super) fn less(&self, floor: Duration) -> Self {
+    pub(in super::super) fn less(&self, floor: Duration) -> Self {
         let times = self.0.iter().map(|time| time.saturating_sub(floor));
         Self(times.collect())
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(in super::super) fn count(&self) -> usize {
         self.0.len()
     }
 
-    pub(super) fn median(&self) -> Duration {
+    pub(in super::super) fn median(&self) -> Duration {
         self.percentile(50)
     }
 

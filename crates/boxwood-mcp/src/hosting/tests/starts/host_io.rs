@@ -6,12 +6,12 @@ use std::time::Duration;
 use boxwood_api::McpPhase;
 use serde_json::json;
 
-use super::runtime::TestRuntime;
-use super::{settings_in, spec_of, state_of};
 use crate::hosting::boxes::box_spec::BoxLifetime;
 use crate::hosting::boxes::ids;
 use crate::hosting::context::{HostContext, MAX_HOST_IO};
 use crate::hosting::supervisor::start::Start;
+use crate::hosting::tests::runtime::TestRuntime;
+use crate::hosting::tests::{settings_in, spec_of, state_of};
 
 fn context() -> (tempfile::TempDir, Arc<HostContext>) {
     let dir = tempfile::tempdir().expect("a directory");

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Map, json};
 use tokio::time::Instant;
 
-use super::{FakeServer, Fixture, name};
+use crate::hosting::tests::{FakeServer, Fixture, name};
 use crate::hosting::{BoxAvailability, ProcessExit};
 
 #[tokio::test(start_paused = true)]

@@ -10,19 +10,19 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::audience::Audience;
-use super::connection::WireLimits;
-use super::error::{CallError, CloseReason};
+use super::WireLimits;
 use super::framing::OversizedLine;
-use super::inbound::{Pushed, Receivers};
-use super::message::{Kind, Message, meta};
-use super::object::{Object, raw};
 use super::pending::{Events, Pending};
-use super::protocol_log::ProtocolLog;
 use super::usage::Usage;
 use super::write_queue::{Outgoing, WriteQueue};
 use crate::lock;
 use crate::protocol_versions::SUBSCRIPTION;
+use crate::wire::audience::Audience;
+use crate::wire::error::{CallError, CloseReason};
+use crate::wire::inbound::{Pushed, Receivers};
+use crate::wire::message::object::{Object, raw};
+use crate::wire::message::{Kind, Message, meta};
+use crate::wire::protocol_log::ProtocolLog;
 
 /// Upper bound of the first id. It is small enough that JSON parsers with limited precision read all ids exactly.
 const MAX_FIRST_ID: u64 = (1 << 46) - 1;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::connection_state::ConnectionState;
-use super::error::CloseReason;
+use super::state::ConnectionState;
 use super::write_queue::Queued;
 use crate::hosting::ProcessIo;
+use crate::wire::error::CloseReason;
 
 /// A started line is completed after the connection was closed, because the next connection must not
 /// continue half a line.

@@ -7,27 +7,27 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 /// Longer than any request of the benchmark may take.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-pub(super) struct Connection {
+pub(in super::super) struct Connection {
     stream: TcpStream,
     address: SocketAddr,
     buffer: Vec<u8>,
 }
 
-pub(super) struct Answer {
-    pub(super) status: u16,
-    /// The session of the older MCP, where the answer names one.
-    pub(super) mcp_session: Option<String>,
-    pub(super) body: String,
+pub(in super::super) struct Answer {
+    pub(in super::super) status: u16,
+    /// The value of the header `Mcp-Session-Id`.
+    pub(in super::super) mcp_session: Option<String>,
+    pub(in super::super) body: String,
 }
 
 impl Connection {
-    pub(super) fn open(address: SocketAddr) -> Result<Self> {
+    pub(in super::super) fn open(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address)
             .with_context(|| format!("could not connect to {address}"))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         Ok(Self {
             stream,
             address,
@@ -36,7 +36,7 @@ impl Connection {
     }
 
     /// One request whose answer must have the status `expected`.
-    pub(super) fn call(
+    pub(in super::super) fn call(
         &mut self,
         method: &str,
         path: &str,
@@ -55,7 +55,7 @@ impl Connection {
     }
 
     /// Sends a request whose response may never be read.
-    pub(super) fn send(&mut self, method: &str, path: &str, body: &str) -> Result<()> {
+    pub(in super::super) fn send(&mut self, method: &str, path: &str, body: &str) -> Result<()> {
         self.send_with(method, path, "", body)
     }
 
@@ -69,8 +69,8 @@ impl Connection {
         Ok(self.stream.write_all(message.as_bytes())?)
     }
 
-    /// Nothing has come and the connection is open.
-    pub(super) fn is_silent(&mut self) -> Result<bool> {
+    /// Returns true if the connection is open and nothing was received.
+    pub(in super::super) fn is_silent(&mut self) -> Result<bool> {
         self.stream.set_nonblocking(true)?;
         let silent = matches!(
             self.stream.peek(&mut [0]),
@@ -80,11 +80,16 @@ impl Connection {
         Ok(silent)
     }
 
-    pub(super) fn request(&mut self, method: &str, path: &str, body: &str) -> Result<Answer> {
+    pub(in super::super) fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Result<Answer> {
         self.request_with(method, path, "", body)
     }
 
-    pub(super) fn request_with(
+    pub(in super::super) fn request_with(
         &mut self,
         method: &str,
         path: &str,
@@ -97,9 +102,9 @@ impl Connection {
         let body = match head.content_length {
             Some(length) => self.take(length)?,
             None if head.is_chunked => self.take_chunks()?,
-            // Accepted, and nothing more to say.
+            // These responses have no body.
             None if matches!(head.status, 202 | 204) => Vec::new(),
-            None => bail!("{method} {path}: the answer does not say how long it is"),
+            None => bail!("{method} {path}: the response has no length"),
         };
         Ok(Answer {
             status: head.status,
@@ -141,8 +146,8 @@ impl Connection {
         }
     }
 
-    /// Sends a request that asks for another protocol, and gives the raw stream after `101`.
-    pub(super) fn upgrade(mut self, path: &str) -> Result<Upgraded> {
+    /// Sends a WebSocket upgrade, and returns the raw stream after `101`.
+    pub(in super::super) fn upgrade(mut self, path: &str) -> Result<Upgraded> {
         let message = format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
@@ -183,8 +188,8 @@ impl Connection {
     }
 }
 
-/// A connection that speaks something else now, and what it had already said.
-pub(super) struct Upgraded {
+/// A connection after its upgrade, and the bytes that were already received.
+pub(in super::super) struct Upgraded {
     pub(super) stream: TcpStream,
     pub(super) rest: Vec<u8>,
 }

@@ -10,23 +10,23 @@ const TEXT: u8 = 0x1;
 const PING: u8 = 0x9;
 const FINAL: u8 = 0x80;
 const MASKED: u8 = 0x80;
-/// Any key will do: masking is there for proxies, and there is none.
+/// Any key works: masking only protects proxies, and there is none.
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
-pub(super) struct WebSocket(Upgraded);
+pub(in super::super) struct WebSocket(Upgraded);
 
 impl WebSocket {
-    pub(super) fn new(upgraded: Upgraded) -> Self {
+    pub(in super::super) fn new(upgraded: Upgraded) -> Self {
         Self(upgraded)
     }
 
-    pub(super) fn send(&mut self, line: &str) -> Result<()> {
+    pub(in super::super) fn send(&mut self, line: &str) -> Result<()> {
         self.0.stream.write_all(&frame(TEXT, line.as_bytes())?)?;
         Ok(())
     }
 
     /// The next text frame; pings are answered on the way.
-    pub(super) fn receive(&mut self) -> Result<String> {
+    pub(in super::super) fn receive(&mut self) -> Result<String> {
         loop {
             let (opcode, payload) = self.read_frame()?;
             match opcode {

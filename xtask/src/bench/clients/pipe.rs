@@ -1,21 +1,18 @@
-//! A program at the other end of two pipes, asked line by line.
-//!
-//! In: a command, which may say where its errors go. Out: one line for each line sent. The process
-//! ends on drop.
+//! A program at the other end of two pipes, which prints one line for each line that is sent. It is killed on drop.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-pub(super) struct Pipe {
+pub(in super::super) struct Pipe {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Pipe {
-    pub(super) fn start(command: &mut Command) -> Result<Self> {
+    pub(in super::super) fn start(command: &mut Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -32,12 +29,12 @@ impl Pipe {
         })
     }
 
-    pub(super) fn send(&mut self, line: &str) -> Result<()> {
+    pub(in super::super) fn send(&mut self, line: &str) -> Result<()> {
         Ok(self.stdin.write_all(format!("{line}\n").as_bytes())?)
     }
 
     /// Sends a line and returns the next line of the process, without its end.
-    pub(super) fn request(&mut self, line: &str) -> Result<String> {
+    pub(in super::super) fn request(&mut self, line: &str) -> Result<String> {
         self.send(line)?;
         let mut answer = String::new();
         let count = self.stdout.read_line(&mut answer)?;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::daemon::{free_address, signal, wait_or_kill};
+use crate::bench::daemon::{free_address, signal, wait_or_kill};
 use crate::run::{target_dir, workspace_root};
 use crate::venv;
 
@@ -21,19 +21,19 @@ const START: Duration = Duration::from_mins(1);
 /// Time limit of a stop: it stops its sessions one after the other.
 const STOP: Duration = Duration::from_secs(30);
 
-pub(super) struct LangBotBoxRuntime {
+pub(in super::super) struct LangBotBoxRuntime {
     child: Child,
     address: SocketAddr,
     _directory: TempDir,
 }
 
 impl LangBotBoxRuntime {
-    pub(super) fn start() -> Result<Self> {
+    pub(in super::super) fn start() -> Result<Self> {
         Self::start_behind(|_| ())
     }
 
     /// `prepare` sets the environment of the command and the words before the program.
-    pub(super) fn start_behind(prepare: impl FnOnce(&mut Command)) -> Result<Self> {
+    pub(in super::super) fn start_behind(prepare: impl FnOnce(&mut Command)) -> Result<Self> {
         let program = programs()?.join("lbp");
         let directory = tempfile::tempdir()?;
         let log = directory.path().join("log");
@@ -76,11 +76,11 @@ impl LangBotBoxRuntime {
         Ok(runtime)
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(in super::super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(in super::super) fn pid(&self) -> u32 {
         self.child.id()
     }
 }
@@ -94,7 +94,7 @@ impl Drop for LangBotBoxRuntime {
 }
 
 /// The programs of the published package, in the environment that the tests use too.
-pub(super) fn programs() -> Result<PathBuf> {
+pub(in super::super) fn programs() -> Result<PathBuf> {
     let python = venv::ensure(
         &target_dir().join(format!("langbot/venv-{VERSION}")),
         &workspace_root().join(format!("tests/langbot/requirements-{VERSION}.txt")),

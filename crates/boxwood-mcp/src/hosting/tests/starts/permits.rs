@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Fixture, name, nothing};
+use crate::hosting::tests::{Fixture, name, nothing};
 
 #[tokio::test(start_paused = true)]
 async fn fifty_servers_wait_for_permits_without_timing_out() {

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::message::meta;
+use super::meta;
 
 /// Keys that determine how a message is handled.
 const MESSAGE_KEYS: [&str; 4] = ["jsonrpc", "id", "method", "params"];

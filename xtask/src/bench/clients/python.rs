@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::baseline::PYTHON;
-use super::daemon::Daemon;
 use super::pipe::Pipe;
+use crate::bench::baseline::PYTHON;
+use crate::bench::daemon::Daemon;
 
-const SCRIPT: &str = include_str!("client.py");
+const SCRIPT: &str = include_str!("python.py");
 
-pub(super) struct PythonClient(Pipe);
+pub(in super::super) struct PythonClient(Pipe);
 
 impl PythonClient {
-    pub(super) fn start(daemon: &Daemon, session: &str) -> Result<Self> {
+    pub(in super::super) fn start(daemon: &Daemon, session: &str) -> Result<Self> {
         let address = daemon.address();
         let pipe = Pipe::start(
             Command::new(PYTHON)
@@ -30,12 +30,12 @@ impl PythonClient {
     }
 
     /// `true` in the session.
-    pub(super) fn exec(&mut self) -> Result<Duration> {
+    pub(in super::super) fn exec(&mut self) -> Result<Duration> {
         self.request("exec")
     }
 
     /// The cheapest request of the daemon.
-    pub(super) fn noop(&mut self) -> Result<Duration> {
+    pub(in super::super) fn noop(&mut self) -> Result<Duration> {
         self.request("noop")
     }
 

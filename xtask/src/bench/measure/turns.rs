@@ -1,7 +1,7 @@
 //! Several sides that take turns.
 //!
-//! The order is shuffled for each turn, so that other load, and whatever one side still
-//! tidies up after its turn, hits all of them alike.
+//! The order is shuffled for each turn, so that other load, and work that one side still does after its turn, affects
+//! all sides equally.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use super::sample::Samples;
 use super::table::Measured;
 
 /// What a side does when it is its turn.
-pub(super) type Work<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+pub(in super::super) type Work<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
-pub(super) struct Turns<'a, Side> {
+pub(in super::super) struct Turns<'a, Side> {
     parties: Vec<Party<'a, Side>>,
     shuffle: Shuffle,
 }
 
 struct Party<'a, Side> {
     side: Side,
-    /// A side that failed once takes part no longer: its times would be those of something else.
+    /// A side that failed once is not measured further: its times would not be comparable.
     work: Result<Work<'a>, String>,
     samples: Samples,
 }
 
 impl<'a, Side: Copy + PartialEq> Turns<'a, Side> {
-    pub(super) fn new() -> Self {
+    pub(in super::super) fn new() -> Self {
         Self {
             parties: Vec::new(),
             shuffle: Shuffle(1),
         }
     }
 
-    pub(super) fn join(&mut self, side: Side, work: Result<Work<'a>>) {
+    pub(in super::super) fn join(&mut self, side: Side, work: Result<Work<'a>>) {
         self.parties.push(Party {
             side,
             work: work.map_err(|error| format!("{error:#}")),
@@ -41,8 +41,8 @@ impl<'a, Side: Copy + PartialEq> Turns<'a, Side> {
         });
     }
 
-    /// One turn each for those who are `wanted`, with a `pause` before every one.
-    pub(super) fn take(&mut self, wanted: impl Fn(Side) -> bool, pause: Duration) {
+    /// One turn for each side that is `wanted`, with a `pause` before each.
+    pub(in super::super) fn take(&mut self, wanted: impl Fn(Side) -> bool, pause: Duration) {
         let mut order: Vec<_> = (0..self.parties.len()).collect();
         self.shuffle.apply(&mut order);
         for index in order {
@@ -60,7 +60,7 @@ impl<'a, Side: Copy + PartialEq> Turns<'a, Side> {
     }
 
     /// Drops the resources of the sides.
-    pub(super) fn finish(self) -> Times<Side> {
+    pub(in super::super) fn finish(self) -> Times<Side> {
         let results = self
             .parties
             .into_iter()
@@ -69,11 +69,11 @@ impl<'a, Side: Copy + PartialEq> Turns<'a, Side> {
     }
 }
 
-/// What came of it, or why nothing did.
-pub(super) struct Times<Side>(Vec<(Side, Result<Samples, String>)>);
+/// The samples of each side, or why it has none.
+pub(in super::super) struct Times<Side>(Vec<(Side, Result<Samples, String>)>);
 
 impl<Side: Copy + PartialEq> Times<Side> {
-    pub(super) fn compare(&self, ours: Side, theirs: Side) -> Measured {
+    pub(in super::super) fn compare(&self, ours: Side, theirs: Side) -> Measured {
         match (self.of(ours), self.of(theirs)) {
             (Ok(ours), Ok(theirs)) => Measured::times(ours, theirs),
             (Err(why), _) | (_, Err(why)) => Measured::Unknown {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_has_one_turn_in_an_order_that_changes() {
+    fn each_side_has_one_turn_in_an_order_that_changes() {
         let seen = RefCell::new(String::new());
         let mut turns = Turns::new();
         for side in ['a', 'b', 'c', 'd'] {

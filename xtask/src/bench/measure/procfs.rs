@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_field_names, reason = "units belong in the names")]
-pub(super) struct Memory {
-    pub(super) rss_kib: u64,
-    pub(super) pss_kib: u64,
+pub(in super::super) struct Memory {
+    pub(in super::super) rss_kib: u64,
+    pub(in super::super) pss_kib: u64,
     /// Pages that no other process maps: what would be free if the process ended.
-    pub(super) private_kib: u64,
+    pub(in super::super) private_kib: u64,
 }
 
 impl std::ops::AddAssign for Memory {
@@ -22,14 +22,14 @@ impl std::ops::AddAssign for Memory {
     }
 }
 
-pub(super) fn memory(pid: u32) -> Result<Memory> {
+pub(in super::super) fn memory(pid: u32) -> Result<Memory> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
         .with_context(|| format!("the memory of process {pid} could not be read"))?;
     Ok(parse_rollup(&text))
 }
 
 /// The sum over many processes. One that has ended meanwhile counts nothing.
-pub(super) fn memory_of(pids: &BTreeSet<u32>) -> Memory {
+pub(in super::super) fn memory_of(pids: &BTreeSet<u32>) -> Memory {
     let mut sum = Memory::default();
     for pid in pids {
         if let Ok(one) = memory(*pid) {
@@ -40,7 +40,7 @@ pub(super) fn memory_of(pids: &BTreeSet<u32>) -> Memory {
 }
 
 /// All processes below these, not the roots themselves.
-pub(super) fn descendants(roots: &[u32]) -> Result<BTreeSet<u32>> {
+pub(in super::super) fn descendants(roots: &[u32]) -> Result<BTreeSet<u32>> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();

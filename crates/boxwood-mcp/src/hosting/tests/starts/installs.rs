@@ -10,9 +10,6 @@ use boxwood_api::{McpPhase, McpRuntimeInfo, McpServerName, McpServerSpec, McpSta
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::real::SERVER;
-use super::runtime::{TestRuntime, is_install};
-use super::{Fixture, settings_in, spec_of, state_of};
 use crate::hosting::boxes::box_spec::BoxLifetime;
 use crate::hosting::boxes::ids;
 use crate::hosting::cache::install::{Install, Installed, Reuse};
@@ -24,6 +21,9 @@ use crate::hosting::supervisor::deadline::StartClock;
 use crate::hosting::supervisor::fault::Fault;
 use crate::hosting::supervisor::retry::Retryable;
 use crate::hosting::supervisor::start::Start;
+use crate::hosting::tests::real::SERVER;
+use crate::hosting::tests::runtime::{TestRuntime, is_install};
+use crate::hosting::tests::{Fixture, settings_in, spec_of, state_of};
 use crate::hosting::{HostingError, HostingSettings};
 
 struct Bench {

@@ -7,25 +7,25 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::sample::Samples;
-use super::{backends, hosting, langbot, load};
+use crate::bench::{backends, hosting, langbot, load};
 
-/// One promise, and what was measured about it.
+/// One comparison and its result.
 #[derive(Serialize)]
-pub(super) struct Row {
-    pub(super) what: &'static str,
-    pub(super) against: &'static str,
-    /// The largest ratio that keeps the promise; `None` where the row only shows.
+pub(in super::super) struct Row {
+    pub(in super::super) what: &'static str,
+    pub(in super::super) against: &'static str,
+    /// The largest ratio that counts as kept; `None` if the row has no target.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) at_most: Option<f64>,
-    pub(super) result: Measured,
+    pub(in super::super) at_most: Option<f64>,
+    pub(in super::super) result: Measured,
     /// What a reader must know to judge the number.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) note: String,
+    pub(in super::super) note: String,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Measured {
+pub(in super::super) enum Measured {
     Times {
         ours: Spread,
         theirs: Spread,
@@ -41,14 +41,14 @@ pub(super) enum Measured {
     Answer {
         yes: bool,
     },
-    /// The comparison could not be made; never left out in silence.
+    /// The comparison could not be made.
     Unknown {
         why: String,
     },
 }
 
 #[derive(Serialize)]
-pub(super) struct Spread {
+pub(in super::super) struct Spread {
     pub(super) n: usize,
     pub(super) median_us: f64,
     pub(super) p95_us: f64,
@@ -65,7 +65,7 @@ impl From<&Samples> for Spread {
 }
 
 impl Measured {
-    pub(super) fn times(ours: &Samples, theirs: &Samples) -> Self {
+    pub(in super::super) fn times(ours: &Samples, theirs: &Samples) -> Self {
         let (ours, theirs) = (Spread::from(ours), Spread::from(theirs));
         Self::Times {
             ratio: ours.median_us / theirs.median_us,
@@ -75,7 +75,7 @@ impl Measured {
         }
     }
 
-    pub(super) fn kibibytes(ours: f64, theirs: f64) -> Self {
+    pub(in super::super) fn kibibytes(ours: f64, theirs: f64) -> Self {
         Self::Kibibytes {
             ours,
             theirs,
@@ -83,16 +83,16 @@ impl Measured {
         }
     }
 
-    pub(super) fn unknown(error: &anyhow::Error) -> Self {
+    pub(in super::super) fn unknown(error: &anyhow::Error) -> Self {
         Self::Unknown {
             why: format!("{error:#}"),
         }
     }
 }
 
-/// The machine, as far as it explains a number. No names and no paths of it.
+/// Properties of the machine that affect the numbers. No names and no paths.
 #[derive(Serialize)]
-pub(super) struct Machine {
+pub(in super::super) struct Machine {
     kernel: String,
     cpus: usize,
     cpu_model: String,
@@ -104,7 +104,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn read_current() -> Self {
+    pub(in super::super) fn read_current() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
             text.lines()
@@ -136,7 +136,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn record_load_after(&mut self) {
+    pub(in super::super) fn record_load_after(&mut self) {
         self.load_after = load();
     }
 }
@@ -151,27 +151,27 @@ fn load() -> String {
 }
 
 #[derive(Serialize)]
-pub(super) struct Report {
-    pub(super) machine: Machine,
+pub(in super::super) struct Report {
+    pub(in super::super) machine: Machine,
     /// Of the whole run.
-    pub(super) duration_sec: u64,
-    pub(super) rows: Vec<Row>,
+    pub(in super::super) duration_sec: u64,
+    pub(in super::super) rows: Vec<Row>,
     /// The same box on every engine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) backends: Vec<Row>,
-    /// What a crowd does to one of its members.
+    pub(in super::super) backends: Vec<Row>,
+    /// One box while others load the daemon.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) load: Vec<Row>,
+    pub(in super::super) load: Vec<Row>,
     /// MCP servers behind the gateway.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) hosting: Vec<Row>,
+    pub(in super::super) hosting: Vec<Row>,
     /// What LangBot's own client measured, separate because its times include the client.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) langbot: Vec<Row>,
+    pub(in super::super) langbot: Vec<Row>,
 }
 
 impl Report {
-    pub(super) fn to_markdown(&self) -> String {
+    pub(in super::super) fn to_markdown(&self) -> String {
         let machine = &self.machine;
         let mut text = format!(
             "Kernel {}, {}, {} CPUs ({}), {} MiB, as {}; load {} before, {} after; the run took {}.\n\n",
@@ -304,7 +304,7 @@ fn spread_text(spread: &Spread) -> String {
     )
 }
 
-pub(super) fn time_text(us: f64) -> String {
+pub(in super::super) fn time_text(us: f64) -> String {
     if us < 1000.0 {
         format!("{us:.0} µs")
     } else {
@@ -313,14 +313,14 @@ pub(super) fn time_text(us: f64) -> String {
 }
 
 /// `42 s` or `3 min 7 s`.
-pub(super) fn duration_text(seconds: u64) -> String {
+pub(in super::super) fn duration_text(seconds: u64) -> String {
     match (seconds / 60, seconds % 60) {
         (0, seconds) => format!("{seconds} s"),
         (minutes, seconds) => format!("{minutes} min {seconds} s"),
     }
 }
 
-pub(super) fn micros(time: Duration) -> f64 {
+pub(in super::super) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
