@@ -1,8 +1,7 @@
 //! Boxes that connect to the host continuously, while other boxes start and stop on busy processors.
 //!
-//! Input: a [`BackendSetup`], launched twice. Output: one named test; a call that arrives at a listener of
-//! the host, and one that a box saw succeed, fail it. It takes a few seconds, and five minutes in the
-//! long form. How many calls were made is printed and not checked.
+//! The backend is launched twice. The test fails if a connection or datagram of a box arrives at a listener of the host,
+//! or if a box reports a successful connection. It takes a few seconds, and five minutes in the long form.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +19,12 @@ use crate::{
 
 /// Boxes of each backend that live through the whole test.
 const CALLERS: usize = 2;
-/// How long a box calls that is then deleted.
+/// How long a box connects before it is deleted.
 const BRIEF: Duration = Duration::from_millis(200);
-/// For a command to end after its time is up, on busy processors.
+/// Additional time for a command to end on busy processors.
 const GRACE: Duration = Duration::from_mins(1);
 
-/// Arguments: seconds, then `kind:address:port` each. Exits with 0 when no call came through.
+/// Arguments: seconds, then targets as `kind:address:port`. Exits with 0 if no connection succeeded.
 const CALL: &str = r#"
 import select, socket, sys, time
 end = time.monotonic() + float(sys.argv[1])
@@ -65,17 +64,17 @@ fn run(setup: &dyn BackendSetup) -> anyhow::Result<()> {
     let dirs = [StateDirs::make()?, StateDirs::make()?];
     let backends = [setup.launch(&dirs[0])?, setup.launch(&dirs[1])?];
     let runtime = runtime()?;
-    let mut benches = Vec::new();
+    let mut fixtures = Vec::new();
     for backend in backends {
-        benches.push(Arc::new(Fixture::new(backend, setup.host()?)?));
+        fixtures.push(Arc::new(Fixture::new(backend, setup.host()?)?));
     }
     let load = Load::start();
     let outcome = runtime.block_on(async {
-        for fixture in &benches {
+        for fixture in &fixtures {
             fixture.backend().finish_adoption().await;
         }
-        let mut outcome = call_the_host(&benches, duration).await;
-        for fixture in &benches {
+        let mut outcome = call_the_host(&fixtures, duration).await;
+        for fixture in &fixtures {
             outcome = outcome.and(fixture.close().await);
         }
         outcome
@@ -85,15 +84,15 @@ fn run(setup: &dyn BackendSetup) -> anyhow::Result<()> {
     outcome
 }
 
-async fn call_the_host(benches: &[Arc<Fixture>], duration: Duration) -> anyhow::Result<()> {
+async fn call_the_host(fixtures: &[Arc<Fixture>], duration: Duration) -> anyhow::Result<()> {
     let listeners = Listeners::open().await?;
     let mut callers = Vec::new();
-    for fixture in benches {
+    for fixture in fixtures {
         for _ in 0..CALLERS {
             callers.push(fixture.start(&BoxSpec::new().network(Network::On)).await?);
         }
     }
-    // The addresses as they are with boxes alive: the host's ends of their links are among them.
+    // Read while the boxes run, so that the host's ends of their links are among them.
     let mut targets = Vec::new();
     for address in host_addresses()?
         .into_iter()
@@ -111,7 +110,7 @@ async fn call_the_host(benches: &[Arc<Fixture>], duration: Duration) -> anyhow::
             call(&caller, duration, &targets).await
         }));
     }
-    for fixture in benches {
+    for fixture in fixtures {
         let (fixture, targets) = (Arc::clone(fixture), Arc::clone(&targets));
         tasks.push(tokio::spawn(
             async move { churn(&fixture, end, &targets).await },
@@ -176,7 +175,7 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A thread that only waits cannot have panicked.
+            // The loop cannot panic.
             let _ = thread.join();
         }
     }

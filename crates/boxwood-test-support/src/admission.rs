@@ -10,7 +10,7 @@ use boxwood_policy::{Admission, Denial, Facts, OpenedPath, Origin, PolicyRules, 
 
 #[derive(Debug, thiserror::Error)]
 pub enum AdmissionError {
-    #[error("the test's session id is not legal")]
+    #[error("the test's session id is invalid")]
     Id(#[from] FieldError),
     #[error("the test's directory `{path}` could not be opened")]
     Open {
@@ -30,7 +30,7 @@ pub fn admission(
     admission_for(Origin::Operator, &[], session, cmd, change)
 }
 
-/// The same under rules of the test's own.
+/// The same with the policy rules of the test.
 pub fn admission_under(
     rules: &PolicyRules,
     session: &str,

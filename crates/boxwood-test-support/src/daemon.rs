@@ -187,7 +187,7 @@ impl ChildDaemon {
         let url = tokio::time::timeout(Duration::from_secs(30), ready)
             .await
             .expect("the daemon is ready within 30 s");
-        // Read to its end, so that the daemon never waits for us.
+        // Read to its end, so that the daemon never blocks on a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { child, url, state }
     }

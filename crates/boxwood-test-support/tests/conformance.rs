@@ -1,7 +1,6 @@
 //! The fake backend passes the conformance cases that need no isolation.
 //!
-//! Groups that are about isolation (limits, network, root, mounts, neighbours, environment) are
-//! not run: the fake has none, and its label says so.
+//! The other groups are not run. Most of them test isolation, which the fake backend does not have.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use boxwood_api::Mechanism;
 use boxwood_suites::{Fixture, Host, MissingMechanism, Privilege, conformance, run_case};
 use boxwood_test_support::FakeBackend;
 
-/// Behaviour without walls.
+/// Groups of cases that mostly need no isolation.
 const GROUPS: [&str; 7] = [
     "exec",
     "streams",
@@ -20,8 +19,8 @@ const GROUPS: [&str; 7] = [
     "live_mounts",
 ];
 
-/// Cases of those groups that need a root, a uid or a process namespace after all.
-const NEEDS_WALLS: [(&str, &str); 23] = [
+/// Cases of those groups that need a root file system, a uid or a process namespace, and why.
+const NEEDS_ISOLATION: [(&str, &str); 23] = [
     (
         "file_tools::tools_have_the_rights_of_a_command",
         "there is no `/proc` in the box",
@@ -65,7 +64,7 @@ const NEEDS_WALLS: [(&str, &str); 23] = [
     ("files::a_full_area_is_reported", "there is no quota"),
     (
         "kill::a_growing_tree_dies",
-        "a process that only lives to fork the next may hide from every look through `/proc`",
+        "a process that only forks the next one may be missed by every scan of `/proc`",
     ),
     (
         "live_mounts::a_program_that_runs_sees_a_mount_that_joins",
@@ -125,23 +124,24 @@ fn host() -> Host {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_needs_no_wall_holds() {
+async fn cases_that_need_no_isolation_pass() {
     let mut failures = Vec::new();
     let mut ran = 0;
     for case in conformance() {
         let group = case.name.split("::").next().unwrap_or_default();
-        if !GROUPS.contains(&group) || NEEDS_WALLS.iter().any(|(name, _)| *name == case.name) {
+        if !GROUPS.contains(&group) || NEEDS_ISOLATION.iter().any(|(name, _)| *name == case.name) {
             continue;
         }
         ran += 1;
-        let fixture = Fixture::new(Arc::clone(&FakeBackend::new()) as _, host()).expect("a bench");
+        let fixture =
+            Fixture::new(Arc::clone(&FakeBackend::new()) as _, host()).expect("a fixture");
         if let Err(error) = run_case(case, fixture).await {
             failures.push(format!("{}: {error:#}", case.name));
         }
     }
     assert!(ran > 20, "only {ran} cases ran");
     let known: Vec<_> = conformance().iter().map(|case| case.name).collect();
-    for (name, why) in NEEDS_WALLS {
+    for (name, why) in NEEDS_ISOLATION {
         assert!(known.contains(&name), "no case is called {name} ({why})");
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));

@@ -13,16 +13,16 @@ use tokio::io::AsyncReadExt as _;
 
 async fn started(change: impl FnOnce(&mut SpecRequest)) -> Arc<dyn Sandbox> {
     let admitted = admission("s", "true", change).expect("policy allows it");
-    let (backend, progress, witness) = (
+    let (backend, progress, recorder) = (
         FakeBackend::new(),
         Progress::silent(),
         StartRecorder::none(),
     );
-    let starting = backend.start(&admitted.spec, &progress, &witness);
+    let starting = backend.start(&admitted.spec, &progress, &recorder);
     starting.await.expect("the box starts")
 }
 
-/// Says its own pid, then waits.
+/// Prints its pid, then waits.
 fn request() -> SpawnRequest {
     let argv = ["sh", "-c", "echo $$; exec sleep 600"];
     SpawnRequest {
@@ -49,7 +49,7 @@ fn is_stopped(pid: u32) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_freeze_that_nobody_waits_for_does_not_overtake_the_thaw() {
+async fn a_cancelled_freeze_does_not_overtake_the_thaw() {
     let sandbox = started(|_| {}).await;
     let mut process = sandbox.spawn(request()).await.expect("it starts");
     let pid = pid_of(&mut process).await;

@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 async fn started(backend: &FakeBackend) -> Arc<dyn Sandbox> {
     let admitted = admission("s", "true", |_| {}).expect("policy allows it");
-    let (progress, witness) = (Progress::silent(), StartRecorder::none());
-    let starting = backend.start(&admitted.spec, &progress, &witness);
+    let (progress, recorder) = (Progress::silent(), StartRecorder::none());
+    let starting = backend.start(&admitted.spec, &progress, &recorder);
     starting.await.expect("the box starts")
 }
 
@@ -140,7 +140,7 @@ async fn a_box_without_a_record_is_never_adopted_and_goes() {
     let host = FakeHost::new();
     let recorded = Arc::new(Mutex::new(Vec::new()));
     let writes = Arc::clone(&recorded);
-    let witness = StartRecorder::new(move |handle| {
+    let recorder = StartRecorder::new(move |handle| {
         writes.lock().expect("not poisoned").push(handle);
         Box::pin(async { Ok(()) })
     });
@@ -149,7 +149,7 @@ async fn a_box_without_a_record_is_never_adopted_and_goes() {
     let admitted = admission("s", "true", |_| {}).expect("policy allows it");
     let progress = Progress::silent();
     tokio::select! {
-        _ = backend.start(&admitted.spec, &progress, &witness) => panic!("it was killed"),
+        _ = backend.start(&admitted.spec, &progress, &recorder) => panic!("it was killed"),
         () = backend.killed() => {}
     }
     let backend = host.backend();
@@ -166,10 +166,10 @@ async fn a_start_that_fails_leaves_nothing() {
     let host = FakeHost::new();
     let backend = host.backend();
     let admitted = admission("s", "true", |_| {}).expect("policy allows it");
-    for point in [Point::BeforeWitness, Point::AfterWitness, Point::Made] {
+    for point in [Point::BeforeRecord, Point::AfterRecord, Point::Made] {
         host.fault(point, Fault::Fails);
-        let (progress, witness) = (Progress::silent(), StartRecorder::none());
-        let starting = backend.start(&admitted.spec, &progress, &witness);
+        let (progress, recorder) = (Progress::silent(), StartRecorder::none());
+        let starting = backend.start(&admitted.spec, &progress, &recorder);
         assert!(starting.await.is_err(), "{point:?}");
         assert!(host.boxes().is_empty(), "{point:?}");
     }

@@ -217,7 +217,7 @@ async fn freezing_and_thawing_may_be_repeated(fixture: &Fixture) -> anyhow::Resu
     let first = freeze(&test_box).await?;
     ensure!(
         first == freeze(&test_box).await?,
-        "a second freeze has the same result"
+        "the second freeze has another result"
     );
     let both = tokio::join!(test_box.sandbox().thaw(), test_box.sandbox().thaw());
     both.0?;

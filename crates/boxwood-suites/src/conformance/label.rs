@@ -92,7 +92,7 @@ async fn requiring_what_is_there_starts(fixture: &Fixture) -> anyhow::Result<()>
 async fn requiring_what_is_missing_fails_closed(fixture: &Fixture) -> anyhow::Result<()> {
     ensure!(
         !fixture.host().missing_mechanisms.is_empty(),
-        "no host has everything"
+        "the committed list of missing mechanisms is empty, so nothing is tested"
     );
     for absence in &fixture.host().missing_mechanisms {
         let answer = fixture
@@ -175,12 +175,12 @@ async fn namespaces_in_the_label_are_real(fixture: &Fixture) -> anyhow::Result<(
     Ok(())
 }
 
-/// A call by its raw number; prints nothing, fails as the kernel says.
-fn calls(number: &str) -> String {
+/// A Python program that makes a system call, given by number and arguments, and exits with 13 if it fails.
+fn system_call(call: &str) -> String {
     format!(
         "import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
-sys.exit(0 if libc.syscall({number}) >= 0 else 13)"
+sys.exit(0 if libc.syscall({call}) >= 0 else 13)"
     )
 }
 
@@ -208,7 +208,7 @@ async fn a_refused_call_is_named(fixture: &Fixture) -> anyhow::Result<()> {
     };
     for (name, call) in numbers {
         let ran = test_box
-            .run(request(&["python3", "-c", &calls(call)]))
+            .run(request(&["python3", "-c", &system_call(call)]))
             .await?;
         ensure!(ran.code() != Some(0), "{name} was allowed");
         ensure!(
@@ -217,7 +217,7 @@ async fn a_refused_call_is_named(fixture: &Fixture) -> anyhow::Result<()> {
             ran.exit
         );
     }
-    // By the usual tool, some generations down from the command itself.
+    // Called by a child of the command.
     let ran = test_box.sh("sh -c 'unshare -U true'; exit 3").await?;
     ensure!(
         ran.code() == Some(3) && ran.exit.denied_syscall.as_deref() == Some("unshare"),
@@ -262,7 +262,7 @@ async fn the_probe_agrees_with_the_label(fixture: &Fixture) -> anyhow::Result<()
         }
         ensure!(
             !matches!(finding.outcome, Outcome::Fatal { .. }),
-            "boxes start here, and the probe says they cannot: {finding:?}"
+            "the probe reports that boxes cannot start, but they do: {finding:?}"
         );
         let Some(mechanism) = finding.mechanism else {
             continue;
@@ -317,13 +317,13 @@ async fn what_is_not_offered_is_refused(fixture: &Fixture) -> anyhow::Result<()>
             }
             Feature::Images => {
                 let answer = fixture.try_start(&BoxSpec::new().image(&source)).await?;
-                let error = answer.err().context("a box from an image")?;
+                let error = answer.err().context("a box started from an image")?;
                 matches!(
                     error.code(),
                     ErrorCode::ImageNotFound | ErrorCode::ValidationError
                 )
             }
-            // Not something to ask for.
+            // Cannot be requested.
             Feature::Owners | Feature::HostKernel => true,
             Feature::Adoption => fixture.backend().left_running().await.is_empty(),
             Feature::HostMounts => {
@@ -334,7 +334,7 @@ async fn what_is_not_offered_is_refused(fixture: &Fixture) -> anyhow::Result<()>
         };
         ensure!(
             refused,
-            "{} is not offered, and worked",
+            "`{}` is not offered, but the request was not refused",
             missing.feature.name()
         );
     }

@@ -1,4 +1,4 @@
-//! From start to stop, and what is left: nothing.
+//! Start and stop of a box, and errors of a box that is gone.
 
 use std::time::Duration;
 
@@ -29,7 +29,10 @@ async fn wait_until_box_gone(test_box: &TestBox) -> anyhow::Result<()> {
     tokio::time::timeout(Duration::from_secs(10), test_box.sandbox().gone())
         .await
         .context("gone() does not resolve")?;
-    ensure!(!test_box.sandbox().is_alive(), "gone, and alive");
+    ensure!(
+        !test_box.sandbox().is_alive(),
+        "the box is alive after gone() has resolved"
+    );
     Ok(())
 }
 
@@ -81,8 +84,8 @@ async fn a_stopped_box_says_gone(fixture: &Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Never an error about a missing part: callers create a new box and run the command there, so the command must not
-/// have run here.
+/// The error is always `Gone`, not one about a part that is already removed: callers then run the command in a new box,
+/// so it must not have run in this one.
 async fn programs_in_a_box_that_ends_fail_with_gone(fixture: &Fixture) -> anyhow::Result<()> {
     for round in 0..5 {
         let directory = fixture.host_dir(&format!("going{round}"))?;
@@ -97,12 +100,15 @@ async fn programs_in_a_box_that_ends_fail_with_gone(fixture: &Fixture) -> anyhow
         let started = some? + more?;
         let ran = std::fs::read_to_string(directory.join("ran")).unwrap_or_default();
         let ran = ran.lines().count();
-        ensure!(ran <= started, "{ran} commands ran, {started} were taken");
+        ensure!(
+            ran <= started,
+            "{ran} commands ran, {started} were accepted"
+        );
     }
     Ok(())
 }
 
-/// How many commands it took before it was gone.
+/// The number of commands that the box accepted until it was gone.
 async fn spawn_until_gone(test_box: &TestBox) -> anyhow::Result<usize> {
     let mut started = 0;
     loop {
@@ -111,7 +117,7 @@ async fn spawn_until_gone(test_box: &TestBox) -> anyhow::Result<usize> {
             Err(SpawnError::Gone) => return Ok(started),
             // On a busy machine, commands start faster than they end.
             Err(SpawnError::PidsLimit) => tokio::task::yield_now().await,
-            Err(error) => return Err(error).context("a command while the box goes"),
+            Err(error) => return Err(error).context("a command while the box stops"),
         }
     }
 }
@@ -149,7 +155,7 @@ async fn call_until_gone(test_box: &TestBox, call: impl Fn() -> FileCall) -> any
         match test_box.sandbox().file(call()).await {
             Ok(_answer) => {}
             Err(FileError::Gone) => return Ok(()),
-            Err(error) => return Err(error).context("a file while the box goes"),
+            Err(error) => return Err(error).context("a file call while the box stops"),
         }
     }
 }
@@ -204,10 +210,10 @@ async fn gone_resolves_when_init_is_killed(fixture: &Fixture) -> anyhow::Result<
     let spawned = test_box.sandbox().spawn(shell("true")).await;
     ensure!(
         matches!(spawned, Err(SpawnError::Gone)),
-        "a dead box took a command"
+        "a dead box accepted a command"
     );
     test_box.stop().await.context("stopping a box that died")?;
-    // The backend itself is well.
+    // The backend still works.
     fixture
         .start(&BoxSpec::new())
         .await?
@@ -234,10 +240,10 @@ fn init_of(pid: u32) -> anyhow::Result<u32> {
         current = field("PPid:").trim().parse()?;
         ensure!(current > 1, "process {pid} has no init of its own above it");
     }
-    bail!("process {pid} lies too deep")
+    bail!("process {pid} has no init among its 64 nearest ancestors")
 }
 
-/// Where init runs under a subordinate uid, its owner reaches it only by wearing that uid.
+/// If init runs with a subordinate uid, the user can signal it only as that uid.
 const AS_SUBUID: &str = "
 import os, sys
 pid, uid = int(sys.argv[1]), int(sys.argv[2])

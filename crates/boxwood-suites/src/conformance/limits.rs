@@ -1,4 +1,4 @@
-//! Memory, processes, processor time: that the limits bite, and that the exit says so.
+//! Limits of memory, processes and processor time: they are enforced, and the exit reports them.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::{BoxSpec, Fixture, TestBox};
 use boxwood_backend::{ExitStatus, SpawnError};
 
 cases! { "limits":
-    memory_bites_and_the_exit_says_so,
+    a_memory_limit_is_enforced_and_reported,
     filling_every_area_costs_the_writer_only,
     a_small_program_beside_the_hog_lives_on,
-    processes_bite_and_the_exit_says_so,
+    a_process_limit_is_enforced_and_reported,
     an_ordinary_failure_is_no_limit,
-    a_full_box_says_that_it_is_full,
-    processor_time_bites,
+    a_command_beyond_the_process_limit_is_refused,
+    a_cpu_limit_is_enforced,
     limits_are_each_boxs_own,
 }
 
-/// Holds the label to the committed list; says whether the mechanism is there to be tried.
+/// Checks the label against the committed list. Returns true if the mechanism is in force.
 fn expected(fixture: &Fixture, test_box: &TestBox, mechanism: Mechanism) -> anyhow::Result<bool> {
     let label = test_box.sandbox().label();
     let expects = fixture.host().expects(mechanism);
@@ -35,7 +35,7 @@ fn expected(fixture: &Fixture, test_box: &TestBox, mechanism: Mechanism) -> anyh
             .missing
             .iter()
             .find(|missing| missing.mechanism == mechanism)
-            .with_context(|| format!("the label is silent about `{mechanism:?}`"))?;
+            .with_context(|| format!("the label does not list `{mechanism:?}`"))?;
         ensure!(
             !text.why.is_empty(),
             "the label gives no reason for `{mechanism:?}`"
@@ -50,7 +50,7 @@ held = []
 while True:
     held.append(b'x' * (1 << 20))";
 
-async fn memory_bites_and_the_exit_says_so(fixture: &Fixture) -> anyhow::Result<()> {
+async fn a_memory_limit_is_enforced_and_reported(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new().memory_mb(64)).await?;
     if !expected(fixture, &test_box, Mechanism::MemoryLimit)? {
         return Ok(());
@@ -134,12 +134,12 @@ async fn a_small_program_beside_the_hog_lives_on(fixture: &Fixture) -> anyhow::R
         tokio::time::timeout(Duration::from_millis(200), small.control.wait())
             .await
             .is_err(),
-        "the kernel took a bystander instead of the hog"
+        "the kernel killed another program than the one that used the memory"
     );
     Ok(())
 }
 
-/// Forks until it is refused, says how far it came, and takes its children with it.
+/// Forks until a fork fails, kills its children, and prints their number.
 const FORKS: &str = "
 import os, signal, sys, time
 children = []
@@ -159,7 +159,7 @@ for child in children:
 print(len(children))
 sys.exit(status)";
 
-async fn processes_bite_and_the_exit_says_so(fixture: &Fixture) -> anyhow::Result<()> {
+async fn a_process_limit_is_enforced_and_reported(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new().pids(32)).await?;
     if !expected(fixture, &test_box, Mechanism::PidsLimit)? {
         return Ok(());
@@ -199,7 +199,7 @@ async fn an_ordinary_failure_is_no_limit(fixture: &Fixture) -> anyhow::Result<()
     Ok(())
 }
 
-async fn a_full_box_says_that_it_is_full(fixture: &Fixture) -> anyhow::Result<()> {
+async fn a_command_beyond_the_process_limit_is_refused(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new().pids(24)).await?;
     if !expected(fixture, &test_box, Mechanism::PidsLimit)? {
         return Ok(());
@@ -220,7 +220,7 @@ async fn a_full_box_says_that_it_is_full(fixture: &Fixture) -> anyhow::Result<()
         "after {} processes of 24: {refusal:?}",
         sleepers.len()
     );
-    // Ending one makes room, so a full box can be saved.
+    // After some of them have ended, the box accepts commands again.
     for sleeper in sleepers.drain(..4) {
         sleeper
             .control
@@ -231,8 +231,8 @@ async fn a_full_box_says_that_it_is_full(fixture: &Fixture) -> anyhow::Result<()
     test_box.assert_responsive().await
 }
 
-/// Which part of a processor a loop without an end gets. Its own time is counted, so that a machine that
-/// is busy with something else can only make it less.
+/// Prints the share of a processor that a loop gets. It uses the CPU time of the process, so a busy machine can only
+/// reduce it.
 const WORK: &str = "
 import time
 began, used = time.monotonic(), time.process_time()
@@ -240,7 +240,7 @@ while time.monotonic() < began + 1.5:
     for _ in range(2000): pass
 print((time.process_time() - used) / (time.monotonic() - began))";
 
-async fn processor_time_bites(fixture: &Fixture) -> anyhow::Result<()> {
+async fn a_cpu_limit_is_enforced(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new().cpus(0.1)).await?;
     if !expected(fixture, &test_box, Mechanism::CpuLimit)? {
         return Ok(());

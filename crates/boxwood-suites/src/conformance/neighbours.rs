@@ -1,11 +1,10 @@
-//! Two boxes on one host know nothing of each other.
+//! Two boxes on one host are isolated from each other.
 
 use anyhow::ensure;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use crate::harness::case::cases;
-use crate::harness::host_side::marker;
-use crate::harness::test_box::request;
+use crate::harness::test_box::{request, shell};
 use crate::{BoxSpec, Fixture, TestBox};
 use boxwood_backend::Scope;
 
@@ -42,37 +41,24 @@ async fn private_areas_are_apart(fixture: &Fixture) -> anyhow::Result<()> {
 
 async fn processes_are_apart(fixture: &Fixture) -> anyhow::Result<()> {
     let (one, two) = pair(fixture).await?;
-    let mark = marker("of-one");
     let running = one
-        .spawn(request(&[
-            "/bin/sh",
-            "-c",
-            "while :; do sleep 1; done",
-            &mark,
-        ]))
+        .spawn(shell("touch up; while :; do sleep 1; done"))
         .await?;
-    let count_processes = |test_box: &TestBox| {
-        let test_box = test_box.clone();
-        let script = format!(
-            "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c '{}' || true",
-            &mark[1..]
-        );
-        async move { test_box.stdout_of(&script).await }
-    };
-    // The searching shell has the words in its own arguments, so one hit does not count.
+    one.stdout_of("until [ -e up ]; do sleep 0.05; done")
+        .await?;
+    // Without the searching processes themselves, which have the words in their arguments.
+    let search = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done | grep 'while :' | grep -v grep | grep -v 'for p in' || true";
     ensure!(
-        count_processes(&one).await?.trim() != "0",
-        "the search itself finds nothing"
+        !one.stdout_of(search).await?.is_empty(),
+        "the search does not find a process of its own box"
     );
     let beside = two.stdout_of("ls -d /proc/[0-9]* | wc -l").await?;
     ensure!(
         beside.trim().parse::<u32>()? <= 6,
         "{beside} processes in an idle box"
     );
-    let others = two
-        .stdout_of("for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done | grep 'while :' | grep -v grep | grep -v 'for p in' || true")
-        .await?;
-    ensure!(others.is_empty(), "{others:?}");
+    let others = two.stdout_of(search).await?;
+    ensure!(others.is_empty(), "processes of the other box: {others:?}");
     running.control.signal(9, Scope::Tree).await?;
     Ok(())
 }

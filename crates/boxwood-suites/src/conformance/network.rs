@@ -1,4 +1,4 @@
-//! `network: on` as a way out, `network: off` as none.
+//! `network: on` reaches other hosts, `network: off` only the box itself.
 
 use anyhow::{Context as _, ensure};
 use boxwood_api::Network;
@@ -35,16 +35,15 @@ async fn on_has_an_interface_and_a_route(fixture: &Fixture) -> anyhow::Result<()
         .await?;
     ensure!(
         text == "1\n1\n",
-        "one interface, one default route: {text:?}"
+        "expected one interface and one default route: {text:?}"
     );
     Ok(())
 }
 
-/// A name server may drop one question of the box's or of the host's, but not each time.
+/// A name server may drop a query of the box or of the host, but not every time.
 const TRIES: u32 = 3;
 
-/// Asks each name server of the box for the root's own servers: an answer of any kind came from
-/// outside, through the box's way out.
+/// Queries the name servers of the box for the root servers. Any response shows that the box has a network.
 const ASK: &str = r"
 import socket, struct, sys
 query = struct.pack('>HHHHHH', 0x4242, 0x0100, 1, 0, 0, 0) + b'\0' + struct.pack('>HH', 2, 1)
@@ -126,7 +125,9 @@ async fn on_is_refused_where_it_cannot_be_had(fixture: &Fixture) -> anyhow::Resu
     if fixture.host().network {
         return answer.context("a networked box")?.assert_responsive().await;
     }
-    let error = answer.err().context("a network out of nowhere")?;
+    let error = answer
+        .err()
+        .context("a networked box started on a host without network")?;
     ensure!(
         matches!(
             error,

@@ -21,7 +21,7 @@ cases! { "kernel":
     cannot_set_the_clock,
 }
 
-/// In every kind of box that has other rights inside: plain, networked, root.
+/// Runs the attack in each kind of box: plain, with a read-only root, with a network, with root inside.
 async fn everywhere(fixture: &Fixture, attack: &Attack) -> anyhow::Result<()> {
     let mut specs = vec![BoxSpec::new(), BoxSpec::new().read_only_root(true)];
     if fixture.host().network {

@@ -62,7 +62,7 @@ async fn cannot_leave_a_process_behind_after_a_kill(fixture: &Fixture) -> anyhow
         let exit = running.control.wait().await;
         ensure!(exit.status == ExitStatus::Signal(9), "{exit:?}");
         wait_until_gone(&mark).await?;
-        // Seen from inside as well: nothing but init and the looking shell.
+        // Only init and the processes of this command are left in the box.
         let left = test_box.stdout_of("ls -d /proc/[0-9]* | wc -l").await?;
         ensure!(
             left.trim().parse::<u32>()? <= 6,
@@ -115,12 +115,12 @@ print(min(made) >= 0)"
     ensure!(output.text()? == "True\n");
     ensure!(
         !system_v().contains(&key.to_string()),
-        "on the host while the box lives"
+        "visible on the host while the box runs"
     );
     test_box.stop().await?;
     ensure!(
         !system_v().contains(&key.to_string()),
-        "on the host after the box"
+        "left on the host after the box"
     );
     ensure!(!std::path::Path::new("/dev/shm/boxwood-left").exists());
     Ok(())
@@ -130,7 +130,7 @@ async fn cannot_hand_anything_to_the_next_box(fixture: &Fixture) -> anyhow::Resu
     let content = marker("handed-on");
     let installed = match fixture.host().root {
         RootFrom::TheHost => "/opt /usr/local",
-        // Root's alone.
+        // `/opt` and `/usr/local` of an image belong to root.
         RootFrom::AnImage => "/run/lock",
     };
     let dirs = format!("/tmp /var/tmp /dev/shm /home/box /workspace {installed}");

@@ -23,8 +23,8 @@ cases! { "live_mounts" needs LiveMounts:
     cannot_keep_a_mount_that_joined_after_stop,
 }
 
-/// Where things are mounted, as a command sees it.
-async fn dirs(test_box: &TestBox) -> anyhow::Result<Vec<String>> {
+/// The mount points in the box.
+async fn mount_points(test_box: &TestBox) -> anyhow::Result<Vec<String>> {
     let text = test_box.stdout_of("cat /proc/self/mountinfo").await?;
     Ok(text
         .lines()
@@ -42,7 +42,7 @@ async fn cannot_lead_a_new_mount_through_a_link(fixture: &Fixture) -> anyhow::Re
         BoxSpec::new().workspace(&workspace, MountMode::Rw),
     ] {
         let test_box = fixture.start(&spec).await?;
-        let before = dirs(&test_box).await?;
+        let before = mount_points(&test_box).await?;
         let targets = [
             "/tmp".to_owned(),
             "/etc".to_owned(),
@@ -76,8 +76,14 @@ async fn cannot_lead_a_new_mount_through_a_link(fixture: &Fixture) -> anyhow::Re
             .await?;
         ensure!(matches!(result, Err(MountError::Step { .. })), "{result:?}");
         test_box.stdout_of("rm -rf .skills").await?;
-        ensure!(dirs(&test_box).await? == before, "something was mounted");
-        ensure!(std::fs::read_dir(&outside)?.count() == 0, "made outside");
+        ensure!(
+            mount_points(&test_box).await? == before,
+            "something was mounted"
+        );
+        ensure!(
+            std::fs::read_dir(&outside)?.count() == 0,
+            "a directory was created on the host"
+        );
         test_box.assert_responsive().await?;
     }
     Ok(())
@@ -115,7 +121,7 @@ async fn cannot_win_a_race_for_the_place_of_a_new_mount(fixture: &Fixture) -> an
         .start(&BoxSpec::new().workspace(&workspace, MountMode::Rw))
         .await?;
     test_box.assert_isolated().await?;
-    let before = dirs(&test_box).await?;
+    let before = mount_points(&test_box).await?;
     let racing = test_box
         .process(request(&["python3", "-c", SWAPPER]))
         .await?;
@@ -126,7 +132,7 @@ async fn cannot_win_a_race_for_the_place_of_a_new_mount(fixture: &Fixture) -> an
     };
     tokio::time::timeout(Duration::from_secs(30), swaps)
         .await
-        .context("no program swaps")?;
+        .context("the program does not swap the directories")?;
     let began = Instant::now();
     let (mut joined, mut refused) = (0_u32, 0_u32);
     let is_enough = |joined: u32, refused: u32| {
@@ -134,7 +140,7 @@ async fn cannot_win_a_race_for_the_place_of_a_new_mount(fixture: &Fixture) -> an
         tried && joined + refused > 20 && refused > 0
     };
     while !is_enough(joined, refused) && began.elapsed() < Duration::from_mins(1) {
-        // Always the same place: each attempt meets what the last one left.
+        // Always the same mount point, with what the last attempt left.
         let outcome = test_box
             .try_mount(&source, "/workspace/.skills/new", MountMode::Ro)
             .await?;
@@ -149,7 +155,7 @@ async fn cannot_win_a_race_for_the_place_of_a_new_mount(fixture: &Fixture) -> an
         joined + refused > 20 && refused > 0,
         "{joined} joined, {refused} refused: no race was run"
     );
-    for mount_point in dirs(&test_box).await? {
+    for mount_point in mount_points(&test_box).await? {
         ensure!(
             before.contains(&mount_point) || mount_point.starts_with("/workspace/"),
             "a mount was led to {mount_point}"
@@ -189,7 +195,7 @@ async fn cannot_leave_a_mount_that_joined(fixture: &Fixture) -> anyhow::Result<(
         "cat room/link room/absolute",
         "cat /proc/self/root/workspace/room/../sibling/secret",
         "cd room; cat $(pwd -P)/../sibling/secret",
-        // Without what the host is made of, which is large, and where no mount of ours is.
+        // Without large directories that have no mounts below them.
         "find / \\( -path /proc -o -path /sys -o -path /usr -o -path /lib \\) -prune -o \
          -name secret -path '*sibling*' -exec cat {} + 2>/dev/null; false",
     ] {
@@ -296,7 +302,7 @@ async fn cannot_gain_anything_from_a_mount_that_joined(fixture: &Fixture) -> any
     Ok(())
 }
 
-/// Looks for anything that was not there at first, stops and traces what it can.
+/// Stops and traces every process that it can, and prints the names of Boxwood's.
 const STALKER: &str = "
 import ctypes, os, signal
 libc = ctypes.CDLL(None)
@@ -339,7 +345,7 @@ async fn cannot_see_or_stop_the_mount_helper(fixture: &Fixture) -> anyhow::Resul
     }
     std::fs::write(workspace.join("enough"), "")?;
     let text = watching.finish().await?.text()?;
-    // Where commands and init share a uid they see init, as they always did.
+    // Commands that share the uid of init can see it.
     let allowed = ["looking\nseen []\n", "looking\nseen ['boxwood-init']\n"];
     ensure!(allowed.contains(&text.as_str()), "{text:?}");
     Ok(())

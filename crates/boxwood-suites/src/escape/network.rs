@@ -1,4 +1,4 @@
-//! Out of reach, with the network off and with it on.
+//! Hosts, boxes and addresses that a box must not reach, with the network off and with it on.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -28,7 +28,7 @@ cases! { "network":
     cannot_listen_on_the_hosts_ports_when_on,
 }
 
-/// Where no network can be had, asking for it must be refused, never quietly the host's.
+/// Without a network on the host, a request for one is refused. The box must never get the host's network instead.
 pub(super) async fn refused(fixture: &Fixture) -> anyhow::Result<()> {
     match fixture
         .try_start(&BoxSpec::new().network(Network::On))
@@ -63,7 +63,7 @@ async fn cannot_reach_the_network_when_off(fixture: &Fixture) -> anyhow::Result<
             [format!("tcp:{server}:53"), format!("udp:{server}:53")]
         })
         .collect();
-    // Documentation and well-known addresses: no route must exist, whatever lives there.
+    // Documentation and well-known addresses. There must be no route, even if the host can reach them.
     for address in [
         "192.0.2.1",
         "198.51.100.7",
@@ -96,13 +96,13 @@ async fn cannot_reach_the_network_when_off(fixture: &Fixture) -> anyhow::Result<
     Ok(())
 }
 
-/// The host's loopback, every other address of it, its gateway face, and the daemon's usual port.
+/// Attacks the host's addresses, loopback included, the gateway of the box, and the daemon's default port.
 async fn host_receives_nothing(fixture: &Fixture, network: Network) -> anyhow::Result<()> {
     let Some(test_box) = networked(fixture, network).await? else {
         return Ok(());
     };
     let listeners = Listeners::open().await?;
-    // The addresses as they are with the box alive: its own link's host end among them.
+    // Read while the box runs, so that the host's end of its link is among them.
     let mut addresses: Vec<String> = host_addresses()?
         .iter()
         .filter(|address| !is_link_local(**address))
@@ -123,9 +123,8 @@ async fn host_receives_nothing(fixture: &Fixture, network: Network) -> anyhow::R
     Ok(())
 }
 
-/// The packet filter inside the box needs nothing of the host's: with the rules outside gone, the host,
-/// another box and the metadata address are still out of reach. Where an ordinary user makes boxes
-/// there is no filter outside.
+/// The packet filter inside the box works alone: without the rules of the host, the host, another box and the metadata
+/// address are still unreachable. Boxes of an ordinary user have no rules on the host.
 async fn cannot_reach_the_host_without_the_hosts_packet_filter(
     fixture: &Fixture,
 ) -> anyhow::Result<()> {
@@ -153,7 +152,7 @@ async fn cannot_reach_the_host_without_the_hosts_packet_filter(
     }
     let args: Vec<&str> = targets.iter().map(String::as_str).collect();
     let table = host_table(&two).await?;
-    // Emptied, not deleted: the table also says which interfaces have to be closed again.
+    // Emptied, not deleted: the backend also reads from the table which interfaces it has to block again.
     for chain in ["source", "host", "caller", "forward"] {
         run_on_host("nft", &["flush", "chain", "inet", &table, chain]).await?;
     }
@@ -164,7 +163,7 @@ async fn cannot_reach_the_host_without_the_hosts_packet_filter(
     Ok(())
 }
 
-/// The host's table for a box: the link with the box's gateway address carries the same tag.
+/// The name of the host's nftables table for a box. The link with the box's gateway address has the same tag.
 async fn host_table(test_box: &TestBox) -> anyhow::Result<String> {
     let routes = test_box.stdout_of("cat /proc/net/route").await?;
     let gateway = routes
@@ -206,7 +205,7 @@ async fn run_on_host(program: &str, arguments: &[&str]) -> anyhow::Result<String
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(_) => false,
-        // Needs a scope to be spoken to; the box's own link has no such neighbour.
+        // Such an address needs a scope, and is not on the box's own link.
         IpAddr::V6(address) => (address.segments()[0] & 0xffc0) == 0xfe80,
     }
 }
@@ -256,7 +255,7 @@ const METADATA: &str = "169.254.169.254";
 struct Borrowed(&'static str);
 
 impl Borrowed {
-    /// Another case may have it for the moment.
+    /// Waits while another case has it.
     async fn take(address: &'static str) -> anyhow::Result<Self> {
         for _ in 0..300 {
             if Self::ip("add", address) {
@@ -264,7 +263,10 @@ impl Borrowed {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        bail!("`ip addr add {address}/32 dev lo` fails")
+        bail!(
+            "`ip addr add {address}/32 dev lo` fails\nhint: if a killed test has left the address, run `ip addr del \
+             {address}/32 dev lo`"
+        )
     }
 
     fn ip(verb: &str, address: &str) -> bool {
@@ -342,7 +344,7 @@ async fn cannot_reach_the_metadata_address_when_on(fixture: &Fixture) -> anyhow:
     metadata_addresses_are_unreachable(fixture, Network::On).await
 }
 
-/// Listens on every address, TCP and UDP, and leaves a file for whatever came.
+/// Listens on every address, TCP and UDP, and writes a byte to a file for each connection and datagram.
 const LISTEN: &str = "
 import socket, threading, time
 def received(*_): open('/workspace/received', 'a').write('x')

@@ -20,7 +20,7 @@ cases! { "privilege":
     cannot_open_a_special_socket_with_the_network_on,
 }
 
-/// The real interpreter; a copy of a link would be a link.
+/// The interpreter, with links resolved.
 fn interpreter() -> anyhow::Result<std::path::PathBuf> {
     std::fs::canonicalize("/usr/bin/python3").context("the suite needs `python3`")
 }
@@ -64,7 +64,7 @@ async fn cannot_gain_a_capability_as_root_inside(fixture: &Fixture) -> anyhow::R
     Ok(())
 }
 
-/// Files with a set-id bit anywhere below a directory.
+/// Files with a set-id bit in a directory.
 fn set_id_files(directory: &std::path::Path) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -111,7 +111,7 @@ async fn cannot_leave_a_setuid_file_by_a_file_call(fixture: &Fixture) -> anyhow:
         ("huge", OpenFor::Write { mode: u32::MAX }),
     ] {
         let path = format!("/workspace/{name}");
-        // Refused or made without the bits: the host decides by looking.
+        // Either refused or created without the bits, which is checked on the host.
         let answer = test_box.try_file(FileCall::Open { path, how }).await?;
         drop(answer);
     }

@@ -50,7 +50,8 @@ impl BoxSpec {
         self
     }
 
-    /// With a bound on every place that can be written, where the host has one for any box.
+    /// Makes the root read-only if a writable one has no size limit on this host, so that every writable directory
+    /// has one.
     #[must_use]
     pub fn bounded(self, host: &Host) -> Self {
         if host.unbounded_writable_root {
@@ -146,7 +147,7 @@ impl BoxSpec {
         self
     }
 
-    /// Opens the paths and asks policy, in that order, as the daemon does.
+    /// Opens the paths, then applies policy, like the daemon.
     pub fn admit(&self, session: &str) -> anyhow::Result<AdmittedSpec> {
         Ok(self.admit_command(session, "true")?.spec)
     }

@@ -1,4 +1,4 @@
-//! One named test, and the way every one of them is run.
+//! A named test of a suite, and how it is run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use anyhow::Context as _;
 use crate::{Feature, Fixture, Host};
 use boxwood_backend::BoxFuture;
 
-/// Long enough for the slowest case on a busy machine, short enough that a hang is an answer.
+/// Long enough for the slowest case on a busy machine, and shorter than the timeout of the test runner.
 const CASE_LIMIT: Duration = Duration::from_secs(150);
 
 #[derive(Clone, Copy)]
 pub struct Case {
     /// Group and name, `exec::exit_codes_are_exact`.
     pub name: &'static str,
-    /// What it cannot do without.
+    /// Features of the backend that the case uses.
     needs: &'static [&'static [Feature]],
     run: fn(&Fixture) -> BoxFuture<'_, anyhow::Result<()>>,
 }
@@ -29,16 +29,15 @@ impl Case {
         Self { name, needs, run }
     }
 
-    /// The first thing it needs that this host's backend does not offer.
-    pub fn missing_features(&self, host: &Host) -> Option<Feature> {
+    /// The first feature it needs that this host's backend does not offer.
+    pub fn missing_feature(&self, host: &Host) -> Option<Feature> {
         let mut needs = self.needs.iter().copied().flatten().copied();
         needs.find(|need| !host.has_feature(*need))
     }
 }
 
-/// Names each function of a module once. They are private there, so one that is left out of this
-/// list is dead code and the compiler says so. `needs` names what a group or a case cannot do
-/// without: `"files" needs Files: one, two needs Terminal`.
+/// Lists the cases of a module. The functions are private, so the compiler reports one that is not in the list as
+/// dead code. `needs` names the features that a group or a case uses: `"files" needs Files: one, two needs Terminal`.
 macro_rules! cases {
     ($group:literal $(needs $($need:ident)+)?: $($name:ident $(needs $($own:ident)+)?),+ $(,)?) => {
         pub(super) fn cases() -> Vec<$crate::Case> {

@@ -82,8 +82,8 @@ impl Fixture {
             .context("the box was expected to start")
     }
 
-    /// Where commands cannot be root inside, a request for it is refused, or they are root of the box's own user
-    /// namespace, but never the host's root.
+    /// Checks a request for root on a host that does not expect it to work: it is refused, or commands are root in the
+    /// user namespace of the box, never the host's root.
     pub(crate) async fn assert_no_root_inside(&self) -> anyhow::Result<()> {
         let spec = BoxSpec::new().user(BoxUser::Root);
         let test_box = match self.try_start(&spec).await? {
@@ -153,13 +153,18 @@ impl Fixture {
     /// Stops the boxes that a case left running, and removes the images that it imported.
     pub(crate) async fn sweep(&self) -> anyhow::Result<()> {
         let boxes = std::mem::take(&mut *self.lock());
+        let mut outcome = Ok(());
         for sandbox in boxes {
-            tokio::time::timeout(START_LIMIT, sandbox.stop())
-                .await
-                .with_context(|| format!("box `{}` did not stop in time", sandbox.id()))?
-                .with_context(|| format!("stopping box `{}`", sandbox.id()))?;
+            let stopped = tokio::time::timeout(START_LIMIT, sandbox.stop()).await;
+            let stopped = match stopped {
+                Ok(stopped) => stopped.with_context(|| format!("stopping box `{}`", sandbox.id())),
+                Err(late) => Err(late)
+                    .with_context(|| format!("box `{}` did not stop in time", sandbox.id())),
+            };
+            // One failure does not leave the other boxes running.
+            outcome = outcome.and(stopped);
         }
-        self.imported.remove(self).await
+        outcome.and(self.imported.remove(self).await)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<dyn Sandbox>>> {

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::TestBox;
 
-/// A walk of the tree is always one step behind. Its root stays, and does nothing.
+/// The newest process escapes every scan of the tree. The root process only sleeps.
 pub(crate) const GROWING: &str = "
 import os, time
 # Longer than a case may take, so that a tree that escaped ends by itself.

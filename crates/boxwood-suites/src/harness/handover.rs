@@ -90,7 +90,7 @@ enum End {
 pub(crate) fn trials<S: BackendSetup>(setup: &Arc<S>, scenarios: Vec<Scenario>) -> Vec<Trial> {
     let host = setup.host().ok();
     let trial = |scenario: Scenario| {
-        let missing_features = host.as_ref().and_then(|host| {
+        let missing_feature = host.as_ref().and_then(|host| {
             let mut needs = [Feature::Adoption]
                 .into_iter()
                 .chain(scenario.needs.iter().copied());
@@ -100,7 +100,7 @@ pub(crate) fn trials<S: BackendSetup>(setup: &Arc<S>, scenarios: Vec<Scenario>) 
         let trial = Trial::test(format!("adoption::{}", scenario.name), move || {
             run(setup.as_ref(), &scenario).map_err(|error| failed(&error))
         });
-        match missing_features {
+        match missing_feature {
             None => trial,
             Some(feature) => trial
                 .with_kind(format!("not offered: {}", feature.name()))

@@ -6,7 +6,7 @@ use boxwood_api::Mechanism;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
     Root,
-    /// An ordinary user; with more than one uid to give to a box, or with only its own.
+    /// An ordinary user. Without subordinate uids, a box has only the user's own uid.
     Rootless {
         subuids: bool,
     },
@@ -29,11 +29,11 @@ pub enum Feature {
     LiveMounts,
     /// Programs on a terminal of their own.
     Terminal,
-    /// Roots other than the default one.
+    /// Root file systems other than the default one.
     Images,
     /// Directories and files of the host in a box.
     HostMounts,
-    /// Files of a mount are the box's user's inside and their owner's outside.
+    /// Files of a mount belong to the box's user inside, and keep their owner on the host.
     Owners,
     /// The box runs on the host's kernel: the host sees its processes, and the cases attack the isolation of that
     /// kernel.
@@ -69,8 +69,7 @@ impl Feature {
     }
 }
 
-/// What a backend does not offer, and why. Cases that need it are distinguished from those that
-/// passed.
+/// What a backend does not offer, and why. Cases that need it are reported as ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct MissingFeature {
     pub feature: Feature,
@@ -82,16 +81,16 @@ pub struct MissingFeature {
 pub enum RootFrom {
     /// The host's own system, read-only, with areas that commands may install into on top.
     TheHost,
-    /// An image, which is root's inside: only root installs into it.
+    /// An image, whose files belong to root inside: only root can install into it.
     AnImage,
 }
 
 /// Where an image of this backend comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImagesFrom {
-    /// A directory of the host's is one.
+    /// A directory of the host is used as the image.
     Directories,
-    /// The backend keeps them under a name; what it has not got is imported first.
+    /// The backend stores images by name; a directory is imported first.
     Import,
 }
 
@@ -106,8 +105,8 @@ pub struct Host {
     pub missing_features: Vec<MissingFeature>,
     /// Whether `network: on` is expected to work.
     pub network: bool,
-    /// Whether the kernel counts for each box (cgroups), so that an exit can name the limit it
-    /// met. Without counters a limit may still hold, by other means.
+    /// Whether the box has cgroups that count memory and processes, so that an exit can name the limit that was reached.
+    /// Without them a limit may still be enforced by other means.
     pub counters: bool,
     /// Whether commands can be root inside (and there only).
     pub root_inside: bool,
@@ -124,7 +123,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Everything is there but a network and counters; the rest is for each backend to say.
+    /// All mechanisms and features, but no network and no counters. The tests of a backend change what differs.
     pub fn new(privilege: Privilege) -> Self {
         Self {
             privilege,

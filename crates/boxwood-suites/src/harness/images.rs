@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use super::host_side::marker;
 use crate::{BoxSpec, Fixture, ImagesFrom};
 
-/// By directory, so that two boxes from one directory are from one image.
+/// By directory, so that two boxes from one directory use the same image.
 #[derive(Default)]
 pub(crate) struct Imported {
     by_directory: Mutex<BTreeMap<PathBuf, ImageName>>,

@@ -28,15 +28,15 @@ use boxwood_backend::Backend;
 pub trait BackendSetup: Send + Sync + 'static {
     /// Its column in the table of backends: `native`, `podman-rootless`. Also a file's name.
     fn column(&self) -> String;
-    /// What is expected here, found out without asking the backend.
+    /// What is expected on this host, determined without the backend.
     fn host(&self) -> anyhow::Result<Host>;
-    /// Called on the main thread before any other is started: launching may fork.
+    /// Called on the main thread before any other thread is started: launching may fork.
     fn launch(&self, dirs: &StateDirs) -> anyhow::Result<Arc<dyn Backend>>;
-    /// Has an engine make what it makes with its first container and keeps, such as a cgroup for all.
+    /// Lets an engine create what it creates with its first container and keeps, such as a parent cgroup.
     fn warm_up(&self) -> anyhow::Result<()> {
         Ok(())
     }
-    /// What only an engine's own books show, such as its containers. Nothing, where there is none.
+    /// Objects that only an engine lists, such as its containers.
     fn engine_objects(&self) -> anyhow::Result<Vec<String>> {
         Ok(Vec::new())
     }
@@ -78,18 +78,18 @@ pub fn run_escape(setup: impl BackendSetup) -> ! {
 }
 
 fn trials<S: BackendSetup>(setup: &Arc<S>, cases: Vec<Case>) -> Vec<Trial> {
-    // Listing must work where nothing was chosen to run; a run then fails, and says why.
+    // Tests can be listed on a host that cannot be described; running them fails with the reason.
     let host = setup.host().ok();
     let trial = |case: Case| {
-        let missing_features = host.as_ref().and_then(|host| case.missing_features(host));
+        let missing_feature = host.as_ref().and_then(|host| case.missing_feature(host));
         let setup = Arc::clone(setup);
         let trial = Trial::test(case.name, move || {
             let outcome = with_fixture(setup.as_ref(), |fixture| run_case(case, fixture));
             outcome.map_err(|error| failed(&error))
         });
-        match missing_features {
+        match missing_feature {
             None => trial,
-            // Listed by its reason, counted as skipped, never as passed.
+            // Listed with its reason and counted as ignored, not as passed.
             Some(feature) => trial
                 .with_kind(format!("not offered: {}", feature.name()))
                 .with_ignored_flag(true),
@@ -98,8 +98,8 @@ fn trials<S: BackendSetup>(setup: &Arc<S>, cases: Vec<Case>) -> Vec<Trial> {
     cases.into_iter().map(trial).collect()
 }
 
-/// On the main thread, one after the other: launching a backend forks, and wants no thread beside
-/// it. The runner of the whole workspace gives every test a process of its own anyway.
+/// Runs the tests on the main thread, one after the other: launching a backend forks, so there must be no other thread.
+/// `cargo nextest` runs each test in a process of its own anyway.
 pub fn run_trials(trials: Vec<Trial>) -> ! {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
@@ -135,7 +135,7 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .context("starting the runtime")
 }
 
-/// State and run directories that go with the test.
+/// State and run directories, which are removed after the test.
 pub struct StateDirs {
     directory: PathBuf,
     /// The creator of the directory removes it.
@@ -158,7 +158,7 @@ impl StateDirs {
         Ok(dirs)
     }
 
-    /// Those that another process made.
+    /// The directories that another process created.
     pub(crate) fn of(directory: PathBuf) -> Self {
         Self {
             directory,
@@ -178,7 +178,7 @@ impl StateDirs {
         self.directory.join("run")
     }
 
-    /// Where a backend may leave things.
+    /// The directories in which a backend may leave files.
     pub fn all(&self) -> Vec<PathBuf> {
         vec![self.state_dir(), self.run_dir()]
     }

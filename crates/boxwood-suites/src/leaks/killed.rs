@@ -15,7 +15,7 @@ use crate::{BackendSetup, Fixture, StateDirs, runtime};
 const STATE_DIR: &str = "BOXWOOD_SUITE_DAEMON";
 const READY: &str = "the boxes are running";
 pub(super) const BOXES: usize = 4;
-/// For everything of a killed daemon to be dead.
+/// Time until all processes of a killed daemon have ended.
 const ORPHAN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Does not return in a process that was started as the daemon.
@@ -57,7 +57,7 @@ fn serve(setup: &dyn BackendSetup, dirs: &StateDirs) -> anyhow::Result<()> {
 pub(super) fn run_and_kill(dirs: &StateDirs) -> anyhow::Result<()> {
     let mut daemon = Command::new(std::env::current_exe()?)
         .env(STATE_DIR, dirs.directory())
-        // It leaves its scratch directory; that goes with the others.
+        // It leaves its scratch directory, which is removed with the state directory.
         .env("TMPDIR", dirs.directory())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -92,7 +92,9 @@ pub(super) fn reap_orphans() -> anyhow::Result<()> {
                 );
                 std::thread::sleep(Duration::from_millis(5));
             }
-            Err(errno) => return Err(errno).context("waiting for what the daemon left"),
+            Err(errno) => {
+                return Err(errno).context("waiting for the processes that the daemon left");
+            }
         }
     }
 }

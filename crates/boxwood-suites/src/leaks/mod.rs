@@ -17,20 +17,20 @@ use crate::{
 };
 use boxwood_backend::Progress;
 
-/// The kernel takes network namespaces apart in its own time, one after the other.
+/// The kernel removes network namespaces asynchronously, one after the other.
 const SETTLE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How much of everything. Boxes that take a second to start find the same leaks with fewer.
+/// Numbers of repetitions. Backends that need a second per box find the same leaks with smaller numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct LeakCounts {
     /// Boxes made, used and removed, one after the other.
     pub cycles: usize,
     /// Boxes alive at once.
     pub crowd: usize,
-    /// Starts whose caller goes away, each a little later than the one before.
+    /// Starts that are cancelled, each a little later than the one before.
     pub interrupted: usize,
-    /// How long the last of those callers stays. Long enough for a start to succeed.
-    pub longest_patience: Duration,
+    /// When the last of those starts is cancelled. Long enough for a start to succeed.
+    pub longest_timeout: Duration,
 }
 
 type Body<S> = fn(&S, LeakCounts) -> anyhow::Result<()>;
@@ -60,7 +60,7 @@ pub fn run_leaks<S: BackendSetup>(setup: S, counts: LeakCounts) -> ! {
     run_trials(trials)
 }
 
-/// Footprint, launch, work, shutdown, footprint.
+/// Launches the backend, runs `work` and shuts the backend down; then everything must be as before.
 fn around<F>(setup: &dyn BackendSetup, work: impl FnOnce(Arc<Fixture>) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -69,7 +69,7 @@ where
     let dirs = StateDirs::make()?;
     let host = setup.host()?;
     prime(setup, &dirs)?;
-    let before = Sight::take(setup, &dirs)?;
+    let before = HostState::take(setup, &dirs)?;
     let backend = setup.launch(&dirs)?;
     let runtime = runtime()?;
     let outcome = runtime.block_on(async {
@@ -82,16 +82,16 @@ where
     drop(backend);
     runtime.shutdown_timeout(Duration::from_secs(10));
     outcome?;
-    before.comes_back(setup, &dirs)
+    before.wait_until_restored(setup, &dirs)
 }
 
-/// The host and the engine's books, at one moment.
-struct Sight {
+/// The state of the host and of the engine at one moment.
+struct HostState {
     footprint: Footprint,
     engine_objects: Vec<String>,
 }
 
-impl Sight {
+impl HostState {
     fn take(setup: &dyn BackendSetup, dirs: &StateDirs) -> anyhow::Result<Self> {
         Footprint::reap(setup.orphans());
         Ok(Self {
@@ -100,16 +100,24 @@ impl Sight {
         })
     }
 
-    /// The kernel removes namespaces and links in its own time, an engine its containers, and other
-    /// programs of the machine come and go; a leak is what stays.
-    fn comes_back(&self, setup: &dyn BackendSetup, dirs: &StateDirs) -> anyhow::Result<()> {
+    /// Waits until nothing new is left. The kernel removes namespaces and links asynchronously, an engine its
+    /// containers, and other programs of the machine start and end; a leak is what stays.
+    fn wait_until_restored(
+        &self,
+        setup: &dyn BackendSetup,
+        dirs: &StateDirs,
+    ) -> anyhow::Result<()> {
         let began = Instant::now();
         loop {
             let current = Self::take(setup, dirs)?;
             let mut left = current.footprint.beyond(&self.footprint);
-            let mut booked = current.engine_objects;
-            booked.retain(|entry| !self.engine_objects.contains(entry));
-            left.extend(booked.iter().map(|entry| format!("in the engine: {entry}")));
+            let mut objects = current.engine_objects;
+            objects.retain(|entry| !self.engine_objects.contains(entry));
+            left.extend(
+                objects
+                    .iter()
+                    .map(|entry| format!("in the engine: {entry}")),
+            );
             if left.is_empty() {
                 return Ok(());
             }
@@ -124,8 +132,8 @@ impl Sight {
     }
 }
 
-/// A first run, so that what is made once and kept on purpose is there before the count: the lock
-/// in the state directory, and the runtime's own pair of sockets for signals.
+/// A first run, so that objects that are created once and kept on purpose exist before the comparison: the lock in the
+/// state directory, and the socket pair of the runtime for signals.
 fn prime(setup: &dyn BackendSetup, dirs: &StateDirs) -> anyhow::Result<()> {
     setup.warm_up()?;
     let backend = setup.launch(dirs)?;
@@ -146,27 +154,27 @@ fn idle<S: BackendSetup>(setup: &S, _: LeakCounts) -> anyhow::Result<()> {
     })
 }
 
-/// Boxes of a daemon that was killed: what is left is its successor's to clear away.
+/// Boxes of killed daemons, which the next daemon removes.
 fn killed_daemon<S: BackendSetup>(setup: &S, _: LeakCounts) -> anyhow::Result<()> {
     Footprint::claim_orphans()?;
     let dirs = StateDirs::make()?;
     prime(setup, &dirs)?;
-    let before = Sight::take(setup, &dirs)?;
+    let before = HostState::take(setup, &dirs)?;
     for _ in 0..3 {
         killed::run_and_kill(&dirs)?;
     }
-    // One that does nothing but begin and end.
+    // The next daemon only starts and stops.
     prime(setup, &dirs)?;
     killed::reap_orphans()?;
-    before.comes_back(setup, &dirs)
+    before.wait_until_restored(setup, &dirs)
 }
 
-/// Boxes of a killed daemon, some of which its successor takes over and stops.
+/// Boxes of a killed daemon, some of which the next daemon adopts and stops.
 fn adopted<S: BackendSetup>(setup: &S, _: LeakCounts) -> anyhow::Result<()> {
     Footprint::claim_orphans()?;
     let dirs = StateDirs::make()?;
     prime(setup, &dirs)?;
-    let before = Sight::take(setup, &dirs)?;
+    let before = HostState::take(setup, &dirs)?;
     killed::run_and_kill(&dirs)?;
     let backend = setup.launch(&dirs)?;
     let runtime = runtime()?;
@@ -174,7 +182,7 @@ fn adopted<S: BackendSetup>(setup: &S, _: LeakCounts) -> anyhow::Result<()> {
         let mut boxes = Vec::new();
         // One without a network and one with, where there is any.
         for handle in backend.left_running().await.iter().skip(2) {
-            let adopted = backend.adopt(handle).await.context("taking a box over")?;
+            let adopted = backend.adopt(handle).await.context("adopting a box")?;
             boxes.push(TestBox::new(adopted.sandbox));
         }
         ensure!(boxes.len() == killed::BOXES - 2, "{} boxes", boxes.len());
@@ -190,7 +198,7 @@ fn adopted<S: BackendSetup>(setup: &S, _: LeakCounts) -> anyhow::Result<()> {
     runtime.shutdown_timeout(Duration::from_secs(10));
     outcome?;
     killed::reap_orphans()?;
-    before.comes_back(setup, &dirs)
+    before.wait_until_restored(setup, &dirs)
 }
 
 /// The requests that are sent to a box, in turn.
@@ -207,7 +215,7 @@ async fn one(fixture: &Fixture, number: usize) -> anyhow::Result<()> {
     let text = test_box
         .stdout_of("echo $((40 + 2)); (sleep 300 &) >/dev/null 2>&1")
         .await?;
-    ensure!(text == "42\n", "box {number} said {text:?}");
+    ensure!(text == "42\n", "box {number} printed {text:?}");
     if fixture.host().has_feature(Feature::Files) {
         test_box.write("/workspace/file", b"x").await?;
     }
@@ -228,7 +236,7 @@ fn cycles<S: BackendSetup>(setup: &S, counts: LeakCounts) -> anyhow::Result<()> 
     around(setup, |fixture| async move {
         let count = counts.cycles;
         // The first ones fill pools and caches; what grows after that is a leak.
-        for number in 0..10 {
+        for number in 0..count.min(10) {
             one(&fixture, number).await?;
         }
         let early = quiet(orphans).await?;
@@ -237,7 +245,7 @@ fn cycles<S: BackendSetup>(setup: &S, counts: LeakCounts) -> anyhow::Result<()> 
                 .await
                 .with_context(|| format!("cycle {number} of {count}"))?;
         }
-        // In its steady state, before any shutdown: nothing may have grown with the boxes.
+        // While the backend runs, nothing may have grown with the number of boxes.
         let began = Instant::now();
         loop {
             let late = quiet(orphans).await?;
@@ -259,7 +267,7 @@ fn cycles<S: BackendSetup>(setup: &S, counts: LeakCounts) -> anyhow::Result<()> 
     })
 }
 
-/// A footprint after a moment's rest.
+/// A footprint after a short pause.
 async fn quiet(orphans: &[&str]) -> anyhow::Result<Footprint> {
     tokio::time::sleep(Duration::from_millis(500)).await;
     Footprint::reap(orphans);
@@ -270,7 +278,7 @@ fn crowd<S: BackendSetup>(setup: &S, counts: LeakCounts) -> anyhow::Result<()> {
     around(setup, |fixture| async move {
         let count = counts.crowd;
         let mut starting = tokio::task::JoinSet::new();
-        // Sixteen at a time: all alive together in the end, as many callers would have it.
+        // Sixteen starts at a time; in the end all boxes run together.
         let permits = Arc::new(tokio::sync::Semaphore::new(16));
         for number in 0..count {
             let (fixture, permits) = (Arc::clone(&fixture), Arc::clone(&permits));
@@ -305,7 +313,7 @@ fn crowd<S: BackendSetup>(setup: &S, counts: LeakCounts) -> anyhow::Result<()> {
 
 fn interrupted<S: BackendSetup>(setup: &S, counts: LeakCounts) -> anyhow::Result<()> {
     around(setup, |fixture| async move {
-        let step = counts.longest_patience / u32::try_from(counts.interrupted)?;
+        let step = counts.longest_timeout / u32::try_from(counts.interrupted)?;
         let mut timeout = Duration::ZERO;
         for number in 0..counts.interrupted {
             let spec = spec(fixture.host(), number).admit("interrupted")?;
@@ -317,7 +325,7 @@ fn interrupted<S: BackendSetup>(setup: &S, counts: LeakCounts) -> anyhow::Result
                 sandbox.stop().await?;
             }
         }
-        // What was half made is undone behind the callers' backs; give it the time.
+        // The boxes of cancelled starts are removed in the background.
         tokio::time::sleep(Duration::from_secs(2)).await;
         one(&fixture, 0).await
     })
@@ -327,7 +335,7 @@ fn abandoned<S: BackendSetup>(setup: &S, _: LeakCounts) -> anyhow::Result<()> {
     around(setup, |fixture| async move {
         for number in 0..6 {
             let test_box = fixture.start(&spec(fixture.host(), number)).await?;
-            // RunningCommand, and dropped with everything else.
+            // The box is dropped while this process runs.
             test_box.stdout_of("(sleep 300 &) >/dev/null 2>&1").await?;
         }
         Ok(())

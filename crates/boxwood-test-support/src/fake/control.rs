@@ -97,8 +97,8 @@ impl ProcessControl for FakeControl {
     }
 }
 
-/// A key pressed before the program has taken its terminal would be lost. (Taking it is two programs
-/// away, because nothing can be done between fork and exec here.)
+/// Input that is written before the program has its controlling terminal would be lost. `env` and `setsid` run before
+/// the program to set it, because without `unsafe` no code can run between fork and exec.
 pub(super) async fn until_on_terminal(program: &Program) {
     let Some(terminal) = &program.terminal else {
         return;

@@ -28,7 +28,7 @@ pub(super) fn answer(fake_box: &FakeBox, tool: FileTool) -> Result<FileToolAnswe
     };
     let request_on_host = FileToolRequest::from(to_request(tool, &names.host_path));
     match file_tools::run(request_on_host, &|| true) {
-        Ok(answer) => Ok(names.wire(answer, path)),
+        Ok(answer) => Ok(names.translate(answer, path)),
         Err(FileToolError { fault, text }) => Err(FileError::Refused {
             fault: fault_of(fault),
             text: text.replace(&names.host_path, &path),
@@ -50,7 +50,7 @@ impl PathNames {
         }
     }
 
-    fn wire(&self, answer: FileToolResponse, path: String) -> FileToolAnswer {
+    fn translate(&self, answer: FileToolResponse, path: String) -> FileToolAnswer {
         match answer {
             FileToolResponse::Read(text) => FileToolAnswer::Read(text.at(path)),
             FileToolResponse::Write(written) => FileToolAnswer::Write(written.at(path)),

@@ -60,14 +60,14 @@ impl FakeHost {
         lock(&self.boxes).values().cloned().collect()
     }
 
-    pub fn living(&self) -> Vec<Arc<FakeBox>> {
+    pub fn running_boxes(&self) -> Vec<Arc<FakeBox>> {
         let mut boxes = self.boxes();
         boxes.retain(|found| found.is_alive());
         boxes
     }
 
     pub fn box_of(&self, session: &SessionId) -> Option<Arc<FakeBox>> {
-        self.living()
+        self.running_boxes()
             .into_iter()
             .find(|found| found.session() == session)
     }

@@ -24,7 +24,7 @@ impl FakeImages {
         lock(&self.registry).insert(name.to_owned());
     }
 
-    /// The next box waits for this image to be pulled.
+    /// The next start of a box reports a pull of this image.
     pub fn miss(&self, name: &str) {
         *lock(&self.missing) = Some(name.to_owned());
     }

@@ -50,9 +50,9 @@ impl Life {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
     /// A box is about to be created, and not yet recorded.
-    BeforeWitness,
+    BeforeRecord,
     /// The box is recorded, and not yet created.
-    AfterWitness,
+    AfterRecord,
     /// The box is created, and the caller has no response yet.
     Made,
     BeforeRemember,

@@ -1,7 +1,7 @@
 //! A backend without any isolation, for tests that need no privileges.
 //!
-//! Boxes are temporary directories, and programs are children of the test. The isolation label is empty. Everything
-//! else of the backend contract is real.
+//! Boxes are temporary directories, and programs are children or threads of the test. The isolation label is empty. The
+//! rest of the backend contract is implemented.
 //!
 //! A program's working directory is inside the temporary directory, but absolute paths in commands
 //! are the host's: there is no root of its own without privileges.
@@ -211,7 +211,7 @@ impl FakeBackend {
 
     /// Boxes that are alive.
     pub fn boxes(&self) -> Vec<Arc<FakeBox>> {
-        let mut boxes = self.host.living();
+        let mut boxes = self.host.running_boxes();
         boxes.retain(|found| found.backend() == self.name);
         boxes
     }
@@ -280,13 +280,13 @@ impl FakeBackend {
         };
         let faults = &self.host.faults;
         let number = FakeHost::next_number();
-        let reached = faults.reach(Point::BeforeWitness, &self.life, None);
+        let reached = faults.reach(Point::BeforeRecord, &self.life, None);
         reached.await.map_err(step("the test asked for it"))?;
         if self.adoption {
             let recording = recorder.record(FakeBox::handle_of(self.name, number));
             recording.await.map_err(step("recording the box"))?;
         }
-        let reached = faults.reach(Point::AfterWitness, &self.life, None);
+        let reached = faults.reach(Point::AfterRecord, &self.life, None);
         reached.await.map_err(step("the test asked for it"))?;
         let fake_box = FakeBox::create(spec, self.name, number);
         let fake_box = Arc::new(fake_box.map_err(step("making the box's directories"))?);
@@ -381,7 +381,7 @@ impl Backend for FakeBackend {
                     why: broken.why,
                     fix: broken.fix,
                 },
-                matters: "the test wants none",
+                matters: "the test has disabled the engine",
             });
             let isolation = Finding {
                 name: "isolation",

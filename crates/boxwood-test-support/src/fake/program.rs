@@ -1,4 +1,4 @@
-//! One program of a pretended box as it is on the host, and what is kept of it.
+//! One program of a fake box, and what is kept of it for the next daemon.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ pub(super) struct Ends {
     pub(super) stderr: Option<OwnedFd>,
 }
 
-/// What the program is made of.
+/// How the program runs.
 pub(super) enum ProgramKind {
     /// A child of the test.
     Child { pid: Option<Pid>, mark: String },
@@ -83,7 +83,7 @@ impl Program {
         self.exit.subscribe()
     }
 
-    /// False for a child, and for what has ended.
+    /// Returns false for a child process and for a program that has ended.
     pub(super) fn end_script(&self, status: ExitStatus) -> bool {
         match &self.kind {
             ProgramKind::Script(script) if self.is_running() => {
@@ -110,7 +110,7 @@ impl Program {
         lock(&self.kept).is_some()
     }
 
-    /// End of file, once the daemon has closed its own end too.
+    /// Drops the kept end of stdin. The program reads end of file when the daemon has closed its own end too.
     pub(super) fn release_stdin(&self) {
         if let Some(kept) = &mut *lock(&self.kept) {
             kept.ends.stdin = None;

@@ -1,4 +1,4 @@
-//! A pseudo-terminal for a program of a pretended box.
+//! A pseudo-terminal for a program of a fake box.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -48,7 +48,7 @@ impl Terminal {
         Ok(ChildStdio::from(child_end))
     }
 
-    /// Tokio's pipes are content with anything that reads, writes and can be waited for.
+    /// Tokio's pipe types accept every descriptor that can be polled.
     pub(super) fn output(&self) -> io::Result<TerminalOutput> {
         let controller = self.controller.try_clone()?;
         pipe::Receiver::from_owned_fd_unchecked(controller).map(TerminalOutput)
@@ -83,7 +83,7 @@ impl AsyncRead for TerminalOutput {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match ready!(Pin::new(&mut self.0).poll_read(context, buffer)) {
-            // The last program on the terminal is gone: its way to say end of file.
+            // A terminal reports end of file like this, when its last program has ended.
             Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
                 Poll::Ready(Ok(()))
             }

@@ -27,9 +27,15 @@ pub(super) async fn identity_after(fixture: &Fixture) -> anyhow::Result<()> {
     let found = adopt_one(fixture).await?;
     let facts = facts(&found)?;
     let test_box = &found.test_box;
-    ensure!(facts["id"] == test_box.sandbox().id(), "another name");
+    ensure!(
+        facts["id"] == test_box.sandbox().id(),
+        "the box has another id"
+    );
     let label = serde_json::to_value(test_box.sandbox().label())?;
-    ensure!(facts["label"] == label, "another label: {label}");
+    ensure!(
+        facts["label"] == label,
+        "the box has another label: {label}"
+    );
     ensure!(test_box.read("/workspace/file").await? == b"before");
     ensure!(test_box.stdout_of(COMMANDS).await?.contains("sleep 3004"));
     test_box.assert_isolated().await?;
@@ -134,7 +140,7 @@ pub(super) async fn networks_after(fixture: &Fixture) -> anyhow::Result<()> {
     let before = facts(&found[1])?["answer"].clone();
     ensure!(
         before == network_answer(&found[1].test_box).await?,
-        "it went with another box's"
+        "the network of a box ended with another box"
     );
     Ok(())
 }
@@ -210,7 +216,10 @@ pub(super) async fn unrecorded_after(fixture: &Fixture) -> anyhow::Result<()> {
     let left = fixture.backend().left_running().await;
     let handle = left.first().context("no box was left")?;
     let adopted = fixture.backend().adopt(handle).await;
-    ensure!(matches!(adopted, Err(AdoptError::Unfinished)), "adopted");
+    ensure!(
+        matches!(adopted, Err(AdoptError::Unfinished)),
+        "it was adopted"
+    );
     fixture.backend().finish_adoption().await;
     let adopted = fixture.backend().adopt(handle).await;
     ensure!(matches!(adopted, Err(AdoptError::Gone)), "it was kept");

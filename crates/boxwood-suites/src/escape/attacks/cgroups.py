@@ -1,5 +1,4 @@
-# The groups that carry the limits: seen, left, loosened.
-import glob
+# Leaving the cgroups that enforce the limits, or changing their limits.
 WONT = ABSENT | {errno.EROFS}
 mounted = [l for l in open("/proc/self/mountinfo") if " - cgroup" in l]
 writable = []
@@ -12,7 +11,7 @@ for path in ["/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs"
              "/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/unified/cgroup.procs", "/sys/fs/cgroup/memory.max",
              "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/devices/devices.allow", "/sys/fs/cgroup/cgroup.subtree_control"]:
     probe("write " + path, opens_for_writing(path), WONT)
-# With a namespace of its own a process sees its groups as roots, not the host's layout.
+# In a cgroup namespace a process sees its own cgroup as the root, not the host's layout.
 own = [l.split(":", 2)[2] for l in open("/proc/self/cgroup").read().splitlines()]
 if "cgroup_namespace" in sys.argv[1:]:
     check("the host's groups are not named", all(p == "/" or not p.strip("/").startswith("..") for p in own), repr(own))

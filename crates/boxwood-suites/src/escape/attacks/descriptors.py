@@ -1,4 +1,4 @@
-# Nothing of the daemon's is inherited. Arguments: how many descriptors are expected (0, 1, 2).
+# Descriptors and signal settings inherited from the daemon. Only descriptors 0, 1 and 2 may be open.
 held = {}
 for fd in range(0, 4096):
     try:

@@ -1,4 +1,4 @@
-# Devices: made, and found.
+# Creating device nodes, and opening devices in /dev.
 import stat
 for name, kind, device in [("null", stat.S_IFCHR, (1, 3)), ("mem", stat.S_IFCHR, (1, 1)),
                            ("kmsg", stat.S_IFCHR, (1, 11)), ("disk", stat.S_IFBLK, (254, 0)),
@@ -18,7 +18,7 @@ for path in ["/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", "/dev/kvm", "/de
         fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY)
         return "opened %s" % os.readlink("/proc/self/fd/%d" % fd)
     probe("open " + path, look, ABSENT)
-# Whatever stands in /dev must be one of the harmless ones.
+# All devices in /dev must be harmless.
 HARMLESS = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)}
 strange = []
 for top, _, files in os.walk("/dev"):

@@ -1,5 +1,5 @@
-# Processes of the host. Arguments: a host pid, words of its command line, words of the daemon's
-# environment that must not be readable anywhere.
+# Processes of the host. Arguments: the pid of a host process, a marker in its command line, variables of
+# the daemon's environment that must not be readable anywhere.
 pid, words, canaries = int(sys.argv[1]), sys.argv[2].encode(), [c.encode() for c in sys.argv[3:]]
 ABSENT_PROCESS = ABSENT | {errno.ESRCH}
 own = [int(p) for p in os.listdir("/proc") if p.isdigit()]

@@ -1,6 +1,6 @@
-# PID 1 of the box carries the daemon's trust. Nothing a command does may stop, slow, read or
-# speak to it. `same_uid` as argument: where the host gives one uid only, signals to PID 1 are
-# accepted by the kernel and have no effect; everything else must be refused all the same.
+# The daemon trusts PID 1 of the box. A command must not be able to stop, slow down or read it, or to
+# connect to it. With the argument `same_uid`, the host has only one uid for the box: signals to PID 1
+# are accepted by the kernel and have no effect; everything else must be refused too.
 SAME_UID = "same_uid" in sys.argv[1:]
 
 
@@ -73,7 +73,7 @@ for name in ["mem", "oom_score_adj", "clear_refs", "coredump_filter", "comm", "u
              "attr/current", "timerslack_ns", "loginuid", "autogroup"]:
     probe("write /proc/1/" + name, writes("/proc/1/" + name, b"0"), ABSENT | {errno.EINVAL, errno.EROFS})
 
-# Its socket: no descriptor of ours leads to it, no path either, and no name in the abstract space.
+# Its socket must not be reachable by a descriptor, a path or an abstract name.
 names = [line.split(" ", 7)[7:] for line in open("/proc/net/unix").read().splitlines()[1:]]
 names = [n[0].strip() for n in names if n and n[0].strip()]
 for name in names:

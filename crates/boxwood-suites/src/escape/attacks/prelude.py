@@ -1,12 +1,12 @@
-# Put in front of every attack. An attack is a list of probes; each probe is tried in a child of its
-# own, so that one that succeeds (or is killed for trying) does not disturb the next.
+# Runs before every attack. An attack is a list of probes; each runs in a child process, so that one
+# that succeeds or is killed does not affect the next.
 #
 # A probe is a function that returns when the attack WORKED and raises OSError when it was refused.
-# It raises Harmless when what it got is the box's own. Any other end means that the attack was not
-# really made, and the suite fails on that too.
+# It raises Harmless when it reached something of the box itself. Any other end means that the attack
+# was not really made, and is a failure too.
 #
-# A probe that finds a hole must not harm the host: it opens for writing and does not write, it
-# sets what is set already, it names what does not exist.
+# A probe that succeeds must not harm the host: it opens files for writing without writing, sets values
+# to what they are, and names objects that do not exist.
 import ctypes, errno, os, select, signal, socket, stat, struct, sys, time
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -133,7 +133,7 @@ def finish():
 
 
 def host_uid():
-    """The uid that the host knows us by; that of a namespace in between where a user started us."""
+    """The uid in the parent user namespace: the host's, unless an ordinary user started the daemon."""
     for line in open("/proc/self/uid_map"):
         inside, outside, count = map(int, line.split())
         if inside <= os.getuid() < inside + count:
@@ -141,8 +141,8 @@ def host_uid():
     return None
 
 
-# Nothing below is meant to be run with the host root's own rights, and a box that has them is
-# broken before the first probe. What an ordinary user started cannot have them.
+# The probes must not run with the rights of the host's root. A box that has them is broken anyway. A
+# box of an ordinary user cannot have them.
 if host_uid() == 0 and "STARTED_BY_AN_ORDINARY_USER" not in os.environ:
     print("VERDICT broken: commands have the uid of the host's root")
     sys.exit(1)

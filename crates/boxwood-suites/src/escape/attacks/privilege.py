@@ -1,4 +1,4 @@
-# Gaining a capability: by what is there, by a setuid file, by file capabilities, by another process.
+# Gaining a capability: from the start, by a setuid file, by file capabilities, by changing the uid.
 import shutil, subprocess
 status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
 for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]:
@@ -20,8 +20,8 @@ for program in ["su", "sudo", "pkexec", "mount", "newgrp", "passwd", "chsh", "fu
     path = shutil.which(program)
     if path is None:
         continue
-    # A setuid program of the host's: the bit must not count. Started stopped-short by --help, and
-    # looked at while it runs would race; what counts is the mount's nosuid and no_new_privs.
+    # A setuid program of the host. Its mount is checked instead of starting it: with nosuid the bit has
+    # no effect.
     flags = os.statvfs(path).f_flag
     check("%s lies on a nosuid mount" % path, flags & os.ST_NOSUID, hex(flags))
 for place in ["/tmp", "/home", "/workspace", "/dev/shm", "/", "/usr"]:

@@ -1,4 +1,4 @@
-# The kernel's knobs under /proc and /sys, and what they tell about the host.
+# Writing kernel settings under /proc and /sys, and reading what they reveal about the host.
 import glob
 WONT = ABSENT | {errno.EROFS, errno.EINVAL, errno.EIO}
 for path in ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe",

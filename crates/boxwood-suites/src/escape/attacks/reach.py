@@ -1,5 +1,5 @@
 # Reaching something over the network. Arguments: one `kind:address:port` each (tcp, udp), or
-# `abstract::name`. Everything must fail; who listens counts what arrived all the same.
+# `abstract::name`. Every attempt must fail; the listeners count what arrives anyway.
 import ipaddress
 WONT = REFUSED | {errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ETIMEDOUT,
                   errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENONET, errno.EHOSTDOWN, errno.EINVAL}
@@ -21,8 +21,8 @@ def connect(kind, address, port):
         s.settimeout(1.5)
         s.connect((address, port))
         if kind == "udp":
-            # A datagram is taken by the kernel whether or not it gets anywhere; an answer or an
-            # arrival would be the hole, and the arrival is counted outside.
+            # The kernel accepts a datagram even if it does not arrive. A reply would be a failure; an
+            # arrival is counted outside the box.
             s.send(b"box")
             return s.recv(64)
         return connection(s)
@@ -37,7 +37,7 @@ def connection(s):
             names.append(ask()[:2])
         except OSError as fault:
             names.append(errno_name(fault.errno))
-    # The kernel may choose the very port that is called, where the address is the box's own.
+    # For an address of the box itself, the kernel may choose the target port as the source port.
     if names[0] == names[1]:
         raise Harmless("connected to itself")
     state = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]

@@ -1,5 +1,5 @@
-# What the box can learn about its host without reaching it. Arguments: the host's machine id,
-# then login names of the host.
+# Information about the host that is visible in the box. Arguments: the host's machine id, then login
+# names of the host.
 machine_id, names = sys.argv[1], sys.argv[2:]
 accounts = open("/etc/passwd").read() + open("/etc/group").read()
 told = [n for n in names if any(l.split(":")[0] == n for l in accounts.splitlines())]

@@ -1,5 +1,5 @@
-# Sockets on the file system: an engine's, the bus's, an agent's. None may be there to be spoken to.
-import glob, stat
+# Unix sockets of the host, such as those of engines, D-Bus and agents. None may be visible or reachable.
+import stat
 KNOWN = ["/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock",
          "/run/dbus/system_bus_socket", "/run/systemd/notify", "/run/systemd/private", "/run/udev/control",
          "/tmp/.X11-unix/X0", "/run/user/0/bus", "/run/user/1000/bus", "/run/crio/crio.sock", "/run/snapd.socket",

@@ -1,4 +1,4 @@
-# On a terminal of the box's own: push characters into it as if typed, reach the console.
+# On a terminal of the box: simulating typed characters, and reaching the console of the host.
 import fcntl, termios
 TIOCLINUX, TIOCCONS, TIOCSETD = 0x541C, 0x541D, 0x5423
 check("this is a terminal", os.isatty(0))

@@ -1,6 +1,6 @@
-# Files of the host that were never mounted. Arguments: the secret's path, the words in it, and
-# another path to be written; `image` when the root is one, with files of its own, and then what the
-# host's have in them, as `sha256:...`.
+# Files of the host that are not mounted. Arguments: the path of a secret, its content, and a path to
+# write to. If the root is an image with its own files: `image`, and the hashes of the host's files as
+# `sha256:...`.
 import hashlib
 secret, words, target = sys.argv[1], sys.argv[2].encode(), sys.argv[3]
 WONT = ABSENT | {errno.EROFS, errno.ELOOP, errno.ESRCH, errno.EISDIR}
@@ -40,7 +40,7 @@ for path in ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/root/.bashrc", "/r
         return repr(content[:64])
     probe("look at " + path, look, WONT)
 
-# Whatever else can be read here, the words are in none of it.
+# No file that can be read in the box contains the secret.
 seen, found = 0, []
 for top, directories, files in os.walk("/"):
     if top in ("/proc", "/sys", "/usr", "/lib", "/bin", "/dev"):

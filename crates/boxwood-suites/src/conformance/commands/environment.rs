@@ -195,7 +195,7 @@ async fn python_is_python3_and_pip_runs(fixture: &Fixture) -> anyhow::Result<()>
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let text = test_box.stdout_of("python3 -m pip --version").await?;
     ensure!(text.starts_with("pip "), "{text:?}");
-    // The contents of an image are not ours.
+    // The suite does not control the contents of an image.
     if fixture.host().root == RootFrom::AnImage {
         return Ok(());
     }

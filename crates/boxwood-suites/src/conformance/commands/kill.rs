@@ -27,7 +27,8 @@ cases! { "kill":
     stop_takes_everything_however_hidden needs HostKernel,
 }
 
-/// A descendant in disguise: Python source that ends up in a loop with `MARK` in its arguments.
+// Python programs with descendants that are hard to find or to kill. Each process has the marker in its arguments.
+
 const DOUBLE_FORK: &str = "
 import os, sys, time
 if os.fork() == 0:
@@ -92,24 +93,24 @@ for _ in range(4):
         while True: time.sleep(1)
 time.sleep(0.5)";
 
-fn disguised(program: &str, mark: &str) -> boxwood_backend::SpawnRequest {
+fn marked(program: &str, mark: &str) -> boxwood_backend::SpawnRequest {
     request(&["python3", "-c", program, mark])
 }
 
-/// Waits until the host sees `count` processes of the disguise, so that it is really worn.
-async fn wait_until_disguised(mark: &str, count: usize) -> anyhow::Result<()> {
+/// Waits until the host sees `count` processes of the program, and then for their steps after the last fork.
+async fn wait_until_started(mark: &str, count: usize) -> anyhow::Result<()> {
     wait_for_processes(mark, count).await?;
     tokio::time::sleep(Duration::from_millis(150)).await;
     Ok(())
 }
 
-/// Starts the disguised program in a box and kills it once it is disguised. Nothing of it may be left, and other
-/// programs in the box must not be affected.
+/// Starts the program in a box and kills it when all its processes exist. None of them may be left, and other programs
+/// in the box must not be affected.
 async fn dies(fixture: &Fixture, program: &str, count: usize) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
-    let mark = marker("disguise");
-    let running = test_box.spawn(disguised(program, &mark)).await?;
-    wait_until_disguised(&mark, count).await?;
+    let mark = marker("tree");
+    let running = test_box.spawn(marked(program, &mark)).await?;
+    wait_until_started(&mark, count).await?;
     dies_alone(fixture, &test_box, running.control.as_ref(), &mark).await?;
     test_box.assert_responsive().await
 }
@@ -140,10 +141,10 @@ async fn dies_alone(
         "took {:?}",
         began.elapsed()
     );
-    // The shell, and the `sleep` it may be in the middle of, which does not carry the mark.
+    // The shell, and for a moment its fork that has not executed `sleep` yet.
     ensure!(
         !host_pids_with(&bystander).is_empty(),
-        "a bystander was killed"
+        "another program of the box was killed"
     );
     other.control.signal(9, Scope::Tree).await?;
     label_agrees(fixture, test_box)
@@ -199,7 +200,7 @@ async fn a_subreaper_dies_with_its_children(fixture: &Fixture) -> anyhow::Result
 async fn a_growing_tree_dies(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let mark = marker("growing");
-    let running = test_box.spawn(disguised(GROWING, &mark)).await?;
+    let running = test_box.spawn(marked(GROWING, &mark)).await?;
     grows(&test_box).await?;
     dies_alone(fixture, &test_box, running.control.as_ref(), &mark).await?;
     grows_no_more(&test_box).await?;
@@ -209,12 +210,12 @@ async fn a_growing_tree_dies(fixture: &Fixture) -> anyhow::Result<()> {
 async fn a_tree_whose_root_has_ended_dies(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let mark = marker("orphans");
-    let running = test_box.spawn(disguised(ROOT_ENDS, &mark)).await?;
-    wait_until_disguised(&mark, 4).await?;
+    let running = test_box.spawn(marked(ROOT_ENDS, &mark)).await?;
+    wait_until_started(&mark, 4).await?;
     let exit = running.control.wait().await;
     ensure!(exit.status == ExitStatus::Code(0), "{exit:?}");
-    // A holder of the handle may kill what the program left behind. A backend may also report that the program
-    // has ended, but only if nothing is left of its tree.
+    // The rest of the tree can be killed through the handle. A backend may also report that the program has ended; then
+    // the rest of the tree ends with the box.
     match running.control.signal(9, Scope::Tree).await {
         Ok(()) => wait_until_gone(&mark).await?,
         Err(boxwood_backend::ControlError::Ended) => {
@@ -230,15 +231,15 @@ async fn the_other_programs_of_the_box_live_on(fixture: &Fixture) -> anyhow::Res
     let test_box = fixture.start(&BoxSpec::new()).await?;
     let first = marker("first");
     let second = marker("second");
-    let one = test_box.spawn(disguised(DOUBLE_FORK, &first)).await?;
-    let two = test_box.spawn(disguised(DOUBLE_FORK, &second)).await?;
-    wait_until_disguised(&first, 2).await?;
-    wait_until_disguised(&second, 2).await?;
+    let one = test_box.spawn(marked(DOUBLE_FORK, &first)).await?;
+    let two = test_box.spawn(marked(DOUBLE_FORK, &second)).await?;
+    wait_until_started(&first, 2).await?;
+    wait_until_started(&second, 2).await?;
     one.control.signal(9, Scope::Tree).await?;
     wait_until_gone(&first).await?;
     ensure!(
         host_pids_with(&second).len() == 2,
-        "a neighbour command was hit"
+        "another command was killed"
     );
     test_box.stdout_of("echo kept > /workspace/kept").await?;
     two.control.signal(9, Scope::Tree).await?;
@@ -277,7 +278,7 @@ async fn stop_takes_everything_however_hidden(fixture: &Fixture) -> anyhow::Resu
         (STOPPED, 3),
         (SUBREAPER, 10),
     ] {
-        drop(test_box.process(disguised(program, &mark)).await?);
+        drop(test_box.process(marked(program, &mark)).await?);
         expected += count;
     }
     drop(
@@ -287,7 +288,7 @@ async fn stop_takes_everything_however_hidden(fixture: &Fixture) -> anyhow::Resu
             )))
             .await?,
     );
-    wait_until_disguised(&mark, expected).await?;
+    wait_until_started(&mark, expected).await?;
     test_box.stop().await?;
     ensure!(
         host_pids_with(&mark).is_empty(),

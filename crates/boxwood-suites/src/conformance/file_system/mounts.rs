@@ -136,8 +136,8 @@ async fn extra_mounts_have_their_own_modes(fixture: &Fixture) -> anyhow::Result<
     let workspace = fixture.host_dir("workspace")?;
     let writable = fixture.host_dir("writable")?;
     let readable = fixture.host_dir("readable")?;
-    let missing_mechanisms = fixture.host_dir("absent")?;
-    for directory in [&writable, &readable, &missing_mechanisms] {
+    let absent = fixture.host_dir("absent")?;
+    for directory in [&writable, &readable, &absent] {
         std::fs::write(directory.join("file"), "host\n")?;
     }
     let test_box = fixture
@@ -146,7 +146,7 @@ async fn extra_mounts_have_their_own_modes(fixture: &Fixture) -> anyhow::Result<
                 .workspace(&workspace, MountMode::Rw)
                 .extra(&writable, "/mnt/writable", MountMode::Rw)
                 .extra(&readable, "/data/readable", MountMode::Ro)
-                .extra(&missing_mechanisms, "/data/absent", MountMode::None),
+                .extra(&absent, "/data/absent", MountMode::None),
         )
         .await?;
     let text = test_box

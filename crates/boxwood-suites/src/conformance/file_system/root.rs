@@ -171,9 +171,7 @@ async fn a_box_user_root_is_root_inside_only(fixture: &Fixture) -> anyhow::Resul
         .await?;
     ensure!(text == "0\n0\n0000000000000000\n", "{text:?}");
     ensure!(writes(&test_box, "/root/x").await?, "/root is not writable");
-    let outside = test_box
-        .stdout_of("cut -c1-10,11-20,21- /proc/self/uid_map")
-        .await?;
+    let outside = test_box.stdout_of("cat /proc/self/uid_map").await?;
     let host_zero = outside.lines().any(|line| {
         let mut fields = line.split_whitespace();
         fields.next() == Some("0") && fields.next() == Some("0")

@@ -1,4 +1,4 @@
-//! Mounts that join a box which is running.
+//! Mounts that are added to ("join") a running box.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::time::Duration;
@@ -112,13 +112,13 @@ async fn a_mount_joins_every_kind_of_workspace(fixture: &Fixture) -> anyhow::Res
         );
     }
     ensure!(std::fs::read_dir(directory.join(".skills/deep/er/one"))?.count() == 0);
-    // A read-only one takes a mount where there is a place for it.
+    // In a read-only workspace the mount point must exist.
     let read_only = fixture
         .start(&BoxSpec::new().workspace(&directory, MountMode::Ro))
         .await?;
     read_only.mount(&source, mount_path, MountMode::Rw).await?;
     ensure!(read_only.stdout_of(&script).await? == "one\n");
-    // As root inside, where init is another than uid 0.
+    // With root inside, whose init has another uid.
     if fixture.host().root_inside {
         let root = BoxSpec::new().user(boxwood_policy::BoxUser::Root);
         let root = fixture.start(&root).await?;
@@ -196,7 +196,7 @@ async fn a_single_file_may_join(fixture: &Fixture) -> anyhow::Result<()> {
         .mount(&file, "/workspace/given/it.txt", MountMode::Ro)
         .await?;
     ensure!(test_box.stdout_of("cat given/it.txt; ls given").await? == "one file\nit.txt\n");
-    // A directory is no place for it.
+    // A file cannot be mounted on a directory.
     test_box.stdout_of("mkdir directory").await?;
     let result = test_box
         .try_mount(&file, "/workspace/directory", MountMode::Ro)
@@ -263,7 +263,7 @@ async fn a_mount_joins_outside_the_workspace(fixture: &Fixture) -> anyhow::Resul
         }
         let ran = test_box.sh("echo x > /data/new; mkdir /new").await?;
         ensure!(ran.code() != Some(0), "the root can be written afterwards");
-        // A writable one joins where commands may write, or is refused in words.
+        // A writable mount outside the writable directories may be refused, with an error that says where it works.
         let result = test_box
             .try_mount(&source, "/data/rw", MountMode::Rw)
             .await?;

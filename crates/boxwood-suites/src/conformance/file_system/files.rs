@@ -1,4 +1,4 @@
-//! The file calls: every one, and every way they say no.
+//! All file calls, and the faults that they return.
 
 use anyhow::{bail, ensure};
 use boxwood_api::{FileEntry, FileKind, MountMode};
@@ -15,7 +15,7 @@ cases! { "files" needs Files:
     a_listing_is_sorted_and_bounded,
     directories_are_made_with_their_parents,
     moving_overwrites_only_on_request,
-    removing_a_tree_needs_to_be_said,
+    a_tree_is_removed_only_on_request,
     each_fault_has_its_own_kind,
     odd_files_are_not_opened_and_nothing_hangs,
     the_kernels_files_are_refused,
@@ -232,7 +232,7 @@ async fn moving_overwrites_only_on_request(fixture: &Fixture) -> anyhow::Result<
     Ok(())
 }
 
-async fn removing_a_tree_needs_to_be_said(fixture: &Fixture) -> anyhow::Result<()> {
+async fn a_tree_is_removed_only_on_request(fixture: &Fixture) -> anyhow::Result<()> {
     let test_box = fixture.start(&BoxSpec::new()).await?;
     test_box.stdout_of("mkdir -p t/a/b; echo x > t/a/b/c; ln -s /etc t/link; mkdir keep; echo k > keep/k; ln -s ../keep t/keep; mkfifo t/p")
         .await?;

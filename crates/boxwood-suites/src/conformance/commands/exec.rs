@@ -97,7 +97,10 @@ async fn a_program_without_a_slash_is_looked_up_in_the_path(
     let mut spawn_request = request(&["echo", "found"]);
     spawn_request.env = [("PATH".to_owned(), "/workspace/bin".to_owned())].into();
     let ran = test_box.run(spawn_request).await?;
-    ensure!(ran.text()? == "mine\n", "the PATH of the request is used");
+    ensure!(
+        ran.text()? == "mine\n",
+        "the PATH of the request was not used"
+    );
     Ok(())
 }
 

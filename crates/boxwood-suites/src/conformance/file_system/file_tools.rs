@@ -1,4 +1,4 @@
-//! What agents do with files: text in, text out, and the search for it.
+//! The file tools of agents: read, write, edit, glob and grep.
 
 use anyhow::{bail, ensure};
 use boxwood_api::{
@@ -102,7 +102,7 @@ async fn grep(test_box: &TestBox, request: GrepRequest) -> anyhow::Result<GrepMa
     }
 }
 
-/// How a tool says no.
+/// The fault and the text of a tool call that must fail.
 async fn refusal(test_box: &TestBox, tool: FileTool) -> anyhow::Result<(FileFault, String)> {
     match test_box.try_file(FileCall::Tool(tool)).await? {
         Err(FileError::Refused { fault, text }) => Ok((fault, text)),
@@ -208,13 +208,13 @@ async fn a_search_follows_the_rules_of_the_tree(fixture: &Fixture) -> anyhow::Re
         )
         .await?;
     let found = grep(&test_box, lines(r"need\w+ =", "/workspace")).await?;
-    let dirs: Vec<_> = found
+    let hits: Vec<_> = found
         .matches
         .iter()
         .map(|hit| (hit.file.as_str(), hit.line, hit.content.as_str()))
         .collect();
     ensure!(
-        dirs == [
+        hits == [
             ("/workspace/.hidden", 2, "let needle = 1"),
             ("/workspace/src/a.py", 2, "let needle = 1"),
             ("/workspace/src/deep/b.py", 2, "let needle = 1"),
@@ -426,7 +426,7 @@ async fn a_search_without_a_caller_ends(fixture: &Fixture) -> anyhow::Result<()>
         let moment = std::time::Duration::from_millis(3);
         let _ = tokio::time::timeout(moment, search).await;
     }
-    // None of them is in the way of the next.
+    // The abandoned searches do not block the next one.
     let found = glob(&test_box, named("300", "/workspace")).await?;
     ensure!(found.total == 8, "{found:?}");
     test_box.assert_responsive().await

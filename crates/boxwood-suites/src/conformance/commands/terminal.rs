@@ -53,7 +53,7 @@ pub(super) async fn type_in(process: &mut Process, keys: &str) -> anyhow::Result
     let stdin = process
         .stdin
         .as_mut()
-        .context("a terminal without keyboard")?;
+        .context("the program on the terminal has no stdin")?;
     stdin.write_all(keys.as_bytes()).await?;
     stdin.flush().await?;
     Ok(())
@@ -73,7 +73,10 @@ async fn it_is_a_terminal_of_the_requested_size(fixture: &Fixture) -> anyhow::Re
             "test -t 0 && test -t 1 && test -t 2 && : < /dev/tty && stty size && tty && ls /proc/self/fd | tr '\\n' ' ' && echo all; exit 4",
         )))
         .await?;
-    ensure!(process.stderr.is_none(), "a terminal has one stream");
+    ensure!(
+        process.stderr.is_none(),
+        "a program on a terminal has a separate stderr"
+    );
     let output = read_until(&mut process, "all").await?;
     ensure!(output.contains("33 101"), "{output:?}");
     ensure!(output.contains("/dev/pts/"), "{output:?}");
@@ -93,7 +96,7 @@ async fn it_can_be_resized(fixture: &Fixture) -> anyhow::Result<()> {
         rows: 50,
         cols: 132,
     })?;
-    read_until(&mut process, "winch").await?;
+    read_until(&mut process, "50 132").await?;
     ensure!(ends(&mut process).await? == ExitStatus::Code(0));
     Ok(())
 }
