@@ -61,7 +61,7 @@ pub(crate) struct World {
     /// Of the next commands, in order; a command without any exits with 0.
     pub(crate) commands: VecDeque<Vec<Step>>,
     pub(crate) notices: Vec<String>,
-    /// How long commands may run whatever they ask for.
+    /// Timeout that the runtime sets instead of the requested one.
     pub(crate) granted_sec: Option<u64>,
     pub(crate) backends: Vec<BackendReport>,
     pub(crate) backend: Option<String>,

@@ -1,4 +1,4 @@
-//! Off, away, and unusable are three things, and each says so wherever one asks.
+//! Disabled, unavailable and unusable are distinct states, and every API reports the same one.
 
 use boxwood_agent::{Agent, AgentSettings, ToolError};
 use boxwood_api::{AgentQuery, AgentState, ErrorCode};
@@ -65,7 +65,7 @@ async fn a_disabled_agent_sends_no_requests() {
         assert!(agent.sessions().await.is_empty());
         assert_eq!(agent.guidance(&AgentQuery::default()).await.text, "");
         assert!(agent.boxes().is_none());
-        // Nothing went wrong: it is off.
+        // A disabled agent is not an error.
         assert!(agent.recent_errors().is_empty());
     }
     assert!(boxes.requests().is_empty());

@@ -87,7 +87,7 @@ fn the_forced_template_wins_over_the_pipeline() {
     let other = with_pipeline(query(json!({"query_id": 2})), "{launcher_id}");
     assert_eq!(id(Some("{global}"), &one), "global");
     assert_eq!(id(Some("{global}"), &other), "global");
-    // Not even a broken one of the pipeline is heard.
+    // An invalid template of the pipeline is ignored too.
     assert_eq!(
         id(Some("{launcher_id}"), &with_pipeline(person(), "{")),
         "test_user"
@@ -104,7 +104,7 @@ fn a_blank_pipeline_template_is_none() {
 }
 
 #[test]
-fn variables_lead_out_of_no_forced_scope() {
+fn variables_do_not_change_a_forced_scope() {
     let mut sly = person();
     for name in [
         "global",
@@ -123,7 +123,7 @@ fn variables_lead_out_of_no_forced_scope() {
         ),
         "person_test_user_test_user_1"
     );
-    // Of its own accord a pipeline may use them, as ever.
+    // Without a forced template, a pipeline may use the variables.
     assert_eq!(id(None, &with_pipeline(sly, "{launcher_id}")), "victim");
 }
 
@@ -140,7 +140,7 @@ fn names_that_are_not_known_are_unknown() {
 }
 
 #[test]
-fn who_sends_falls_back_to_where_it_is_sent_from() {
+fn the_sender_falls_back_to_the_launcher_and_the_query() {
     let sender = |value| id(Some("{sender_id}"), &query(value));
     assert_eq!(
         sender(json!({"sender_id": 5, "launcher_id": 6, "query_id": 7})),
@@ -204,7 +204,7 @@ fn a_broken_pipeline_template_falls_back_to_a_narrow_scope_and_says_so() {
 }
 
 #[test]
-fn what_cannot_stand_in_an_id_is_replaced_and_marked() {
+fn characters_that_are_illegal_in_an_id_are_replaced_and_a_digest_is_added() {
     let of = |launcher: &str| {
         let query = query(json!({"launcher_type": "person", "launcher_id": launcher}));
         id(None, &query)

@@ -287,7 +287,7 @@ async fn an_unusable_backend_has_its_own_state_until_it_recovers() {
     assert_eq!(response.1["error"]["state"], "backend_unusable");
 
     api.backend.mend();
-    // A bad look is believed for a few seconds.
+    // A failed probe is cached for a few seconds.
     let began = Instant::now();
     while api.get("/v1/agent/status").await.1["state"] != "ready" {
         assert!(began.elapsed() < Duration::from_secs(20), "still unusable");

@@ -164,8 +164,8 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut check: 
     panic!("not within 30 s: {what}");
 }
 
-/// Keeps commands waiting until it is opened, also by a test that fails: a fake box has no walls, and
-/// a command in it sees a file of the host.
+/// Blocks commands until it is opened or dropped by a failing test. Commands in a fake box see the file because they
+/// run without isolation.
 pub(crate) struct Gate(tempfile::NamedTempFile);
 
 impl Gate {

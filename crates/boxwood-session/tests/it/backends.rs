@@ -1,4 +1,4 @@
-//! Several backends under one roof: which one a box gets.
+//! Selection of a backend when several are available.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,14 @@ struct TestBackends {
     sessions: Sessions,
 }
 
-/// Two that are here, one that could not be launched, one that is far away.
+/// Two local backends, one that is not installed, and a remote one.
 fn daemon(choice: &str) -> TestBackends {
     let [one, two, far] = ["one", "two", "far"].map(FakeBackend::named);
     let candidates = [
-        Candidate::living(one.clone()),
+        Candidate::initialised(one.clone()),
         Candidate::absent("lost", "its program is missing", "install `lost`"),
-        Candidate::living(two.clone()),
-        Candidate::living(far.clone()).elsewhere(),
+        Candidate::initialised(two.clone()),
+        Candidate::initialised(far.clone()).remote(),
     ];
     let backends = Backends::new(candidates, Choice::new(choice));
     TestBackends {
@@ -114,7 +114,7 @@ async fn a_named_backend_never_falls_back() {
     assert_eq!(error.code(), ErrorCode::BackendUnavailable);
     assert_eq!(error.to_string(), "no engine");
     assert_eq!(error.hint().as_deref(), Some("start the engine"));
-    // The second one hears it from what was seen, and no box is tried.
+    // The second request gets the recorded error without starting a box.
     let tried = daemon.two.starts();
     let error = daemon
         .backend_of("a", Some("two"))
@@ -191,7 +191,7 @@ async fn the_daemons_choice_is_used_for_requests_without_one() {
 #[tokio::test]
 async fn backends_behind_an_available_one_are_not_probed() {
     let daemon = daemon("auto");
-    assert!(in_time(daemon.sessions.backends().first_look()).await);
+    assert!(in_time(daemon.sessions.backends().first_probe()).await);
     for session in ["a", "b"] {
         daemon.backend_of(session, None).await.expect("made");
         assert!(daemon.sessions.status().backend.available);
@@ -207,21 +207,18 @@ async fn probes_are_shared_cached_and_renewed() {
     daemon.one.delay_probes(Duration::from_secs(1));
     let looks = (0..10).map(|_| daemon.sessions.backends().survey());
     futures_util::future::join_all(looks).await;
-    assert_eq!(daemon.one.probes(), 1, "many askers, one look");
+    assert_eq!(daemon.one.probes(), 1, "probes were not shared");
 
     tokio::time::advance(Duration::from_secs(59)).await;
     assert!(daemon.sessions.status().backend.available);
     settle().await;
-    assert_eq!(daemon.one.probes(), 1, "a good answer serves a minute");
+    assert_eq!(daemon.one.probes(), 1, "success was not cached");
 
     tokio::time::advance(Duration::from_secs(2)).await;
     daemon.one.break_down("it stopped", "start it");
     for _ in 0..5 {
         let status = daemon.sessions.status();
-        assert!(
-            status.backend.available,
-            "it does not wait for the new look"
-        );
+        assert!(status.backend.available, "waited for the new probe");
         tokio::task::yield_now().await;
     }
     settle().await;
@@ -232,14 +229,14 @@ async fn probes_are_shared_cached_and_renewed() {
     tokio::time::advance(Duration::from_secs(3)).await;
     daemon.sessions.status();
     settle().await;
-    assert_eq!(daemon.one.probes(), 2, "a bad one for five seconds");
+    assert_eq!(daemon.one.probes(), 2, "failure was not cached");
     tokio::time::advance(Duration::from_secs(3)).await;
     daemon.sessions.status();
     settle().await;
     assert!(daemon.sessions.status().backend.available);
 }
 
-/// Time enough for a look, on a clock that stands still otherwise.
+/// Advances the paused clock far enough for a probe.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(1500)).await;
 }
@@ -247,7 +244,7 @@ async fn settle() {
 #[tokio::test]
 async fn a_failed_start_marks_a_backend_as_unavailable_until_a_probe_succeeds() {
     let daemon = daemon("auto");
-    assert!(in_time(daemon.sessions.backends().first_look()).await);
+    assert!(in_time(daemon.sessions.backends().first_probe()).await);
     daemon.break_all();
     let error = daemon
         .backend_of("a", None)
@@ -279,7 +276,7 @@ async fn an_engine_that_hangs_is_not_available() {
     tokio::time::pause();
     let daemon = daemon("one");
     daemon.one.delay_probes(Duration::from_hours(1));
-    assert!(!daemon.sessions.backends().first_look().await);
+    assert!(!daemon.sessions.backends().first_probe().await);
     let survey = daemon.sessions.backends().survey().await;
     let reason = survey[0].reason.as_deref().expect("a reason");
     assert_eq!(reason, "it did not answer within 30 s");
@@ -414,7 +411,7 @@ async fn a_detail_has_the_hash_of_the_configuration() {
     assert_eq!(
         hash("a"),
         hash("b"),
-        "the same box, however it came to its backend"
+        "the hash depends on how the backend was selected"
     );
     assert_ne!(hash("a"), hash("c"));
 }

@@ -1,4 +1,4 @@
-//! How sessions come to be, and what a second request finds.
+//! Creation of sessions, also by concurrent requests.
 
 use boxwood_api::{ErrorCode, EventKind, Network};
 use boxwood_session::SessionError;

@@ -1,4 +1,4 @@
-//! A box that was made under a configuration that has moved on since.
+//! Boxes that were created with an earlier configuration.
 
 use boxwood_api::SpecRequest;
 use boxwood_policy::{Admission, PolicyRules, ProfileConfig, Profiles};
@@ -70,7 +70,7 @@ async fn a_field_that_the_caller_named_is_a_conflict() {
         in_time(daemon.sessions.get_or_create(spec))
     };
     create(256, Some(128)).await.expect("made");
-    // Its maker named it, so the profile never had a say.
+    // The caller that created the session set the field, so the profile does not change it.
     let kept = create(384, None).await.expect("there");
     assert_eq!((kept.incarnation, kept.memory_mb), (1, 128));
     let error = create(384, Some(384)).await.expect_err("another box");

@@ -118,7 +118,7 @@ async fn commands_update_the_time_of_last_use() {
     let used = daemon.sessions.detail(&id("s")).expect("there").session;
     assert!(used.last_used_at > made.last_used_at);
     assert_eq!(used.created_at, made.created_at);
-    // Looking is not using.
+    // Reading the details is not a use.
     let looked = daemon.sessions.detail(&id("s")).expect("there").session;
     assert_eq!(looked.last_used_at, used.last_used_at);
 }
@@ -215,7 +215,7 @@ async fn files_are_those_of_the_session() {
 #[tokio::test]
 async fn the_status_counts_what_is_there() {
     let daemon = daemon();
-    assert!(in_time(daemon.sessions.backends().first_look()).await);
+    assert!(in_time(daemon.sessions.backends().first_probe()).await);
     in_time(daemon.sessions.get_or_create(request("s", "true").spec))
         .await
         .expect("a session");

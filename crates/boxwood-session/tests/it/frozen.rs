@@ -11,7 +11,7 @@ use crate::{
     TestDaemon, daemon_of, daemon_with, eventually, id, in_time, process_id, request, script,
 };
 
-/// Long enough to be seen awake, short enough to wait for.
+/// Long enough to observe the session before it is frozen.
 const SOON: Duration = Duration::from_millis(80);
 
 fn soon_frozen() -> TestDaemon {
@@ -65,7 +65,7 @@ async fn an_idle_session_is_frozen_and_thawed_by_a_command() {
         .await
         .expect("it wakes");
     assert_eq!(done.stdout, "awake\n");
-    // And falls asleep again.
+    // It is frozen again.
     until_frozen(&daemon, "one").await;
 }
 
@@ -156,7 +156,7 @@ async fn a_silent_process_is_frozen_and_one_with_output_is_not() {
     }
     let silent = script("p", COUNTING);
     let talking = script("p", "while :; do echo word; sleep 0.02; done");
-    // In this order: one whose words do not count is frozen before the other.
+    // In this order: if output did not count as use, `talking` would be frozen first.
     for (session, spec) in [("talking", talking), ("silent", silent)] {
         in_time(
             daemon
@@ -174,9 +174,12 @@ async fn a_silent_process_is_frozen_and_one_with_output_is_not() {
     let info = daemon
         .sessions
         .process(&id("silent"), &process_id("p"))
-        .expect("looking does not need it awake");
+        .expect("readable while frozen");
     assert!(info.exited_at.is_none());
-    assert!(is_frozen(&daemon, "silent"), "looking woke it");
+    assert!(
+        is_frozen(&daemon, "silent"),
+        "reading the details thawed the box"
+    );
 }
 
 #[tokio::test]
@@ -250,7 +253,7 @@ async fn files_signals_and_stops_reach_a_frozen_session() {
     let ended = in_time(daemon.sessions.stop_process(&id("one"), &process_id("p")))
         .await
         .expect("stopped");
-    // Asked to end, and awake to hear it: no kill was needed.
+    // SIGTERM was enough, because the box was thawed to receive it.
     assert_eq!(ended.exit_code, Some(143), "{ended:?}");
 }
 
@@ -341,7 +344,7 @@ async fn freezing_and_thawing_are_events() {
     assert_eq!(events_seen, ["frozen", "thawed"]);
 }
 
-/// Freezing and calling at the same time, over and over: no call may ever wait for a box that sleeps.
+/// A request during freezing must never hang in a frozen box.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn requests_that_race_with_freezing_succeed() {
     let daemon = daemon_with(|settings| settings.freeze_after = Duration::from_millis(10));

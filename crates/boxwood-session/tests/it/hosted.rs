@@ -1,4 +1,4 @@
-//! Sessions that were made for hosted MCP servers, and who gets at them.
+//! Access to sessions of hosted MCP servers.
 
 use boxwood_api::{ErrorCode, EventKind};
 use boxwood_backend::Stdio;
@@ -86,7 +86,7 @@ async fn assert_closed(sessions: &Sessions, exec_id: u64) {
 }
 
 #[tokio::test]
-async fn no_client_gets_into_the_box_of_a_hosted_server() {
+async fn clients_cannot_use_the_box_of_a_hosted_server() {
     let daemon = daemon();
     let exec_id = with_server(&daemon.sessions).await;
     assert_closed(&daemon.sessions, exec_id).await;
@@ -94,7 +94,7 @@ async fn no_client_gets_into_the_box_of_a_hosted_server() {
     let expecting = daemon.sessions.expecting(Some(incarnation));
     assert_closed(&expecting, exec_id).await;
 
-    // What it is can be seen, and not what goes on in it.
+    // Clients see the session, but not its commands and processes.
     assert_eq!(daemon.sessions.list()[0].session_id, id("mcp-a"));
     let seen = daemon.sessions.detail(&id("mcp-a")).expect("there");
     assert!(seen.managed_processes.is_empty() && seen.execs.is_empty());
@@ -205,7 +205,7 @@ async fn hosting_does_not_use_a_session_of_another_caller() {
     assert_eq!(error.code(), ErrorCode::SessionConflict);
     let hint = error.hint().unwrap_or_default();
     assert!(hint.contains("boxwood rm mcp-a"), "{hint}");
-    // Nor does hosting take it for its own in any other way.
+    // Other requests of hosting do not find the session either.
     assert!(hosting.list().is_empty());
     let missing = [
         hosting.detail(&id("mcp-a")).map(drop),

@@ -1,4 +1,4 @@
-//! Mounts that come to a session which is there already.
+//! Mounts that are added to existing sessions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use boxwood_test_support::admission_for;
 
 use super::{TestDaemon, daemon, eventually, id, in_time, request, request_with, script};
 
-/// Directories with one file, `name`, that says which one it is.
+/// Directories to mount. Each has a file `name` that contains its name.
 struct Shelf {
     directory: tempfile::TempDir,
 }
@@ -225,7 +225,7 @@ async fn a_failed_mount_is_an_error_and_the_session_stays() {
     );
     let info = made(&daemon, by_platform("s", "", &[])).await;
     assert!(info.extra_mounts.is_empty());
-    // It is tried again by the next who brings it.
+    // The next request with this mount tries again.
     let info = made(&daemon, by_platform("s", "", &[new])).await;
     assert_eq!((info.incarnation, mount_paths(&info).len()), (1, 1));
 }
@@ -334,12 +334,12 @@ async fn all_fields_of_the_platform_are_compared_and_the_image_by_name() {
         conflict(&|request| request.host_path = Some(host_path.clone())).await,
         "sandbox_exec session s already exists with host_path=null"
     );
-    // The same root by another name.
+    // Another name is a conflict even if it resolves to the same image.
     assert_eq!(
         conflict(&|request| request.image = Some("python:3.11-slim".to_owned())).await,
         "sandbox_exec session s already exists with image=rockchin/langbot-sandbox:latest"
     );
-    // A caller of another kind means the root, and names nothing else.
+    // For clients the resolved image is compared, and `host` is the same default image.
     let fits = request_with("s", "echo hi", |request| {
         request.image = Some("host".to_owned());
     });

@@ -1,4 +1,4 @@
-//! Managed processes: their lives, without talking to them.
+//! Managed processes: start, end, stop, limits. Their input and output are tested in `relay.rs`.
 
 use std::time::Duration;
 
@@ -297,7 +297,7 @@ async fn the_number_of_running_processes_is_limited() {
         .expect_err("it is full");
     assert_eq!(error.code(), ErrorCode::Capacity);
     assert!(daemon.sessions.process(&id("s"), &process_id("c")).is_err());
-    // A replacement takes the seat of the one it replaces.
+    // A replacement uses the permit of the process it replaces.
     start(&daemon, "a", "true", Replace::Running)
         .await
         .expect("there is room for it");

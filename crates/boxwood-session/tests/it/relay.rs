@@ -1,4 +1,4 @@
-//! Talking to a managed process: attachments, lines, hand-over.
+//! Input and output of managed processes: attachments, lines, change of clients.
 
 use boxwood_api::{ErrorCode, ProcessId, ProcessStatus};
 use boxwood_session::{Attachment, Replace, SessionError};
@@ -73,7 +73,7 @@ async fn clients_are_attached_in_order() {
     let process = ProcessId::default();
     let come = || daemon.sessions.check_attachable(&id("s"), &process);
     let [first, second, third] = [(), (), ()].map(|()| come().expect("attachable"));
-    // Whose socket is there sooner is chance.
+    // The order is that of the requests, not of the connections.
     let mut third = Box::pin(third.attach());
     let mut second = Box::pin(second.attach());
     assert!((&mut third).now_or_never().is_none());

@@ -208,12 +208,12 @@ async fn prewarmed_boxes_are_on_the_current_backend() {
     first.break_down("not there", "start it");
     let backends = Backends::new(
         [
-            Candidate::living(Arc::clone(&first) as _),
-            Candidate::living(Arc::clone(&second) as _),
+            Candidate::initialised(Arc::clone(&first) as _),
+            Candidate::initialised(Arc::clone(&second) as _),
         ],
         Choice::Auto,
     );
-    backends.first_look().await;
+    backends.first_probe().await;
     let sessions = Sessions::new(backends, Settings::default());
     sessions.keep_warm(vec![pool_spec(1)]);
     eventually("one waits on the second", || {
@@ -222,7 +222,7 @@ async fn prewarmed_boxes_are_on_the_current_backend() {
     .await;
     first.mend();
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert!(sessions.backends().first_look().await);
+    assert!(sessions.backends().first_probe().await);
     let info = in_time(sessions.get_or_create(request("one", "").spec))
         .await
         .expect("made");

@@ -51,7 +51,7 @@ impl Scenario<'_> {
                 self.check_exec_session(*session, *kind)?;
             }
             (Op::Delete { session }, Response::Deleted) => {
-                // What is left of a box that went by itself may still be on its way out.
+                // A session whose box has died may still be closing.
                 if !model.sessions.contains_key(session) && !model.ended_by_itself(*session) {
                     return unexpected(response);
                 }
@@ -69,7 +69,7 @@ impl Scenario<'_> {
                 let past = &model.past[usize::from(*pick) % model.past.len()];
                 let text = error.to_string();
                 if past.why.is_some_and(|why| !text.contains(why)) {
-                    return Err(format!("{past:?} is told as {text:?}"));
+                    return Err(format!("{past:?}, but the error is {text:?}"));
                 }
             }
             (Op::Stale { .. }, Response::Nothing) if model.past.is_empty() => {}
@@ -166,7 +166,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// The answer to a command does not tell the incarnation.
+    /// The response to a command does not contain the incarnation.
     fn check_exec_session(&mut self, session: u8, kind: u8) -> Outcome {
         match self.model.sessions.get(&session) {
             Some(found) if found.kind == kind => Ok(()),
@@ -175,7 +175,7 @@ impl Scenario<'_> {
                 let observed = if let Some(daemon) = &self.daemon {
                     observe::sessions(daemon)
                 } else {
-                    // Killed right after; the next one tells.
+                    // The daemon was killed after the response. Its sessions are those of the next daemon.
                     let daemon = Daemon::start(&self.host, self.directory, None);
                     let daemon = daemon.map_err(|Killed| "killed without a request")?;
                     let observed = observe::sessions(&daemon);

@@ -1,8 +1,8 @@
-//! One daemon on the host: a runtime of its own, whose end is the end of everything in it.
+//! One daemon on the host, in a runtime of its own. Dropping the runtime drops all tasks of the daemon.
 //!
-//! Time stands still unless a test moves it. Tokio moves a paused clock by itself when nothing is left to
-//! do, but not while a blocking task runs, so one does for as long as the daemon lives. The same task is
-//! the watchdog: the clock of the test cannot tell that something hangs.
+//! The clock is paused and advances only when a test advances it. Tokio advances a paused clock automatically when
+//! all tasks are idle, but not while a blocking task runs, so one runs for the lifetime of the daemon. That task
+//! is also the watchdog, because the paused clock cannot detect a hang.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use tokio::sync::oneshot;
 
 use crate::plan::Cut;
 
-/// Nothing that a daemon does here takes longer, unless it hangs.
+/// An operation that takes longer hangs.
 const HANG: Duration = Duration::from_secs(20);
-/// Between two turns, for what other threads do meanwhile.
+/// Pause between two turns, so that other threads make progress.
 const TURN: Duration = Duration::from_micros(30);
 pub(crate) const TTL: Duration = Duration::from_mins(5);
 
@@ -92,7 +92,7 @@ impl Daemon {
         drop(Frame::new());
     }
 
-    /// Takes over whatever is on the host. `cut` kills it meanwhile, if it gets that far.
+    /// Adopts all boxes on the host. `cut` kills the daemon during the start, if it gets that far.
     pub(crate) fn start(
         host: &Arc<FakeHost>,
         directory: &Path,
@@ -164,7 +164,7 @@ impl Daemon {
     }
 }
 
-/// Kills the daemon at the cut. The work goes on as a task until then, like every other.
+/// Kills the daemon at the cut. Until then the work runs as a task.
 async fn cut_short<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
     cut: Cut,

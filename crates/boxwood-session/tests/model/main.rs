@@ -1,12 +1,13 @@
-//! Whatever happens to a daemon, in whatever order, its sessions are what a simple model says.
+//! Property test: after any sequence of requests, crashes and restarts, the sessions of a daemon match a simple
+//! model.
 //!
-//! A daemon here is everything above the backend: sessions, ledger, journals. Under it is the fake host,
-//! whose boxes and programs outlive it as real ones do. The daemon is killed in the middle of things, at
-//! random turns of its tasks and at the points that matter, and the next one takes over.
+//! A daemon in this test is everything above the backend: sessions, ledger, journals. The backend is the fake host,
+//! whose boxes and programs outlive a daemon as real ones do. The daemon is killed during operations, after a random
+//! number of task turns or at named points, and the next one adopts its boxes.
 //!
-//! What must hold after every step: sessions, incarnations, processes and their exits are the model's;
-//! the ledger has exactly the boxes that live; nothing else runs or is kept; incarnations grow and never
-//! come again; a stale handle is told why; a process's output is its input, no byte lost or doubled.
+//! Invariants after every step: sessions, incarnations, processes and exit codes equal those of the model; the
+//! ledger has exactly the running boxes; no other program runs or is kept; incarnations increase and are not
+//! reused; the error for a stale handle has the reason; a process echoes its input without lost or repeated bytes.
 
 mod check;
 mod daemon;
@@ -31,7 +32,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn sessions_are_what_the_model_says(steps in plan::steps()) {
+    fn sessions_match_the_model(steps in plan::steps()) {
         scenario::run(&steps).map_err(TestCaseError::fail)?;
     }
 }

@@ -1,4 +1,4 @@
-//! What there should be.
+//! The expected state.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(crate) struct Session {
 
 pub(crate) type Sessions = BTreeMap<u8, Session>;
 
-/// A session that was, and how it ended, where the test knows.
+/// An ended session. `why` is `None` if the test does not know the reason.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {
     pub(crate) session: u8,
@@ -74,11 +74,11 @@ impl Model {
             .unwrap_or(0)
     }
 
-    /// A session is there that was not.
+    /// Adds a session that was created.
     pub(crate) fn made(&mut self, session: u8, kind: u8, incarnation: u64) -> Result<(), String> {
         if incarnation <= self.highest {
             return Err(format!(
-                "session {session} got incarnation {incarnation}, and {} was there before",
+                "session {session} has incarnation {incarnation}, but incarnation {} was used before",
                 self.highest
             ));
         }
@@ -145,8 +145,8 @@ impl Model {
         }
     }
 
-    /// The daemon was killed during this step, and its progress is unknown. Whatever is there now
-    /// must be there because of it, or have been there before.
+    /// Updates the model from the observed sessions after the daemon was killed during `during`, whose progress is
+    /// unknown. Every difference must be an effect of `during`; `compare` reports the others.
     pub(crate) fn settle(&mut self, during: &Op, observed: &Sessions) -> Result<(), String> {
         match during {
             Op::Expire => {
@@ -205,7 +205,7 @@ impl Model {
         Ok(())
     }
 
-    /// Something was about to end it, and may have forgotten it.
+    /// The interrupted step may have ended the process, and may have removed it from the session.
     fn maybe_ended(&mut self, session: u8, process: u8, found: &Session) {
         match found.processes.get(&process) {
             None => self.stopped(session, process),

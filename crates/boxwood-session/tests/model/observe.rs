@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::model::{Model, Process, Session, Sessions, State};
 use crate::perform::memory_mb;
 
-/// What happens by itself has happened within this time.
+/// Time limit for background changes.
 const SOON: Duration = Duration::from_secs(10);
 
 fn number(name: &str) -> u8 {
@@ -47,7 +47,7 @@ pub(crate) fn sessions(daemon: &Daemon) -> Sessions {
     observed
 }
 
-/// Ledger, host and daemon say the same as the model. Some of it takes a moment.
+/// Waits until ledger, host and daemon agree with the model. Returns the difference after `SOON`.
 pub(crate) fn compare(
     daemon: &mut Daemon,
     host: &Arc<FakeHost>,
@@ -72,7 +72,7 @@ pub(crate) fn compare(
 fn difference(daemon: &mut Daemon, host: &Arc<FakeHost>, model: &Model) -> Option<String> {
     let observed = sessions(daemon);
     if observed != model.sessions {
-        let message = "sessions are not what they should be";
+        let message = "sessions differ from the model";
         return Some(format!(
             "{message}\nseen:  {observed:#?}\nmodel: {:#?}",
             model.sessions
@@ -101,7 +101,9 @@ fn difference(daemon: &mut Daemon, host: &Arc<FakeHost>, model: &Model) -> Optio
         .map(|(session, found)| (format!("s{session}"), found.incarnation))
         .collect();
     if written != expected || rows.len() != expected.len() {
-        return Some(format!("the ledger has {written:?}, and {expected:?} live"));
+        return Some(format!(
+            "the ledger has {written:?} instead of {expected:?}"
+        ));
     }
     let written: BTreeSet<_> = rows
         .into_iter()
@@ -122,7 +124,7 @@ fn difference(daemon: &mut Daemon, host: &Arc<FakeHost>, model: &Model) -> Optio
     programs(host, &observed)
 }
 
-/// Nothing runs, and nothing is kept, but what the session knows.
+/// Each box has exactly the programs of its session's processes.
 fn programs(host: &Arc<FakeHost>, observed: &Sessions) -> Option<String> {
     for found in host.boxes() {
         let session = number(found.session().as_str());

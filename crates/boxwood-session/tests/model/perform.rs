@@ -50,7 +50,7 @@ pub(crate) fn admitted(session: u8, kind: u8, cmd: &str) -> Admission {
     admission(&format!("s{session}"), cmd, change).expect("policy allows it")
 }
 
-/// What a process is told and says, at each place of its stream: a byte that is lost or doubled shows.
+/// Input and output of a process at these offsets. Lost or repeated bytes are detected.
 pub(crate) fn stream(from: u64, to: u64) -> Vec<u8> {
     let byte = |at: u64| b'!' + u8::try_from(at % 89).expect("small");
     (from..to).map(byte).collect()
@@ -66,7 +66,7 @@ fn process(name: u8) -> ProcessSpec {
     }
 }
 
-/// What the model knows of a process, and of a session that was.
+/// Input size and state of the process, or the ended session, that `op` is about.
 fn known(model: &Model, op: &Op) -> (u64, bool, Option<Past>) {
     match *op {
         Op::Send {
@@ -202,8 +202,9 @@ async fn echo(
     let attachment = found.attach_at(since).await?;
     let (accepted, offset) = (attachment.stdin_accepted(), attachment.stdout_offset());
     if accepted != input_bytes || offset != input_bytes {
-        let message =
-            format!("it was told {input_bytes} bytes; {accepted} are in, and {offset} out");
+        let message = format!(
+            "{accepted} bytes of input and {offset} of output instead of {input_bytes} each"
+        );
         return Ok(Response::Wrong(message));
     }
     let until = input_bytes + u64::from(bytes);
@@ -220,7 +221,7 @@ async fn echo(
             return Ok(Response::Wrong(message));
         };
         if at != input_bytes + output.len() as u64 {
-            let message = format!("{at} comes after {input_bytes} and {}", output.len());
+            let message = format!("output at {at} instead of {input_bytes} + {}", output.len());
             return Ok(Response::Wrong(message));
         }
         output.extend_from_slice(&more);
@@ -231,7 +232,7 @@ async fn echo(
             .zip(&input)
             .take_while(|(one, other)| one == other);
         let message = format!(
-            "told {bytes} bytes after {input_bytes}, it says {}, and the first {} are right",
+            "echo of {bytes} bytes after {input_bytes} has {} bytes, of which the first {} are correct",
             output.len(),
             same.count()
         );
@@ -240,7 +241,7 @@ async fn echo(
     Ok(Response::Echoed)
 }
 
-/// A client of an ended process may read, and no input is accepted that the process would not read.
+/// Clients of an ended process can attach and read, but its input is refused.
 async fn refused(
     sessions: &Sessions,
     (session, process): &(SessionId, ProcessId),
@@ -256,7 +257,7 @@ async fn refused(
     Ok(Response::Wrong(message))
 }
 
-/// All it has said from somewhere on. Ends early only when the process has.
+/// The output between two offsets. Shorter only if the process has ended.
 async fn read(
     sessions: &Sessions,
     session: u8,
@@ -277,7 +278,7 @@ async fn read(
     Ok(output)
 }
 
-/// What happens on the host, whether or not there is a daemon. True when it did.
+/// Ends a process on the host, with or without a daemon. Returns false if it is not running.
 pub(crate) fn end_process(host: &Arc<FakeHost>, session: u8, process: u8, code: u8) -> bool {
     let found = host.box_of(&id(session));
     found.is_some_and(|found| found.end_program(&format!("p{process}"), i32::from(code)))

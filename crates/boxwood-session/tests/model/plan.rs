@@ -1,17 +1,17 @@
-//! What can happen to a daemon, in any order.
+//! Generates random sequences of requests, events, crashes and restarts.
 
 use boxwood_test_support::Point;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Few names, so that things meet.
+/// Few names, so that operations use the same sessions.
 pub(crate) const SESSIONS: u8 = 3;
 pub(crate) const PROCESSES: u8 = 2;
 
 /// A request to the daemon, or an event while it runs.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    /// Two kinds of box do not fit each other.
+    /// A request for another kind than the session's is a conflict.
     Create {
         session: u8,
         kind: u8,
@@ -27,13 +27,13 @@ pub(crate) enum Op {
         process: u8,
         replace: bool,
     },
-    /// Input, and its echo, which begins where everything before it ended.
+    /// Sends input and reads its echo, which follows all earlier output.
     Send {
         session: u8,
         process: u8,
         bytes: u16,
     },
-    /// Output again, from somewhere on.
+    /// Reads output again, from this percentage of the input size.
     Read {
         session: u8,
         process: u8,
@@ -46,11 +46,11 @@ pub(crate) enum Op {
     Delete {
         session: u8,
     },
-    /// A handle from earlier is used.
+    /// Uses the incarnation of an ended session.
     Stale {
         pick: u8,
     },
-    /// So much time passes that nothing idle stays.
+    /// All idle sessions expire.
     Expire,
     /// A process ends by itself.
     Ends {
@@ -85,8 +85,8 @@ pub(crate) enum Cut {
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Calm(Op),
-    /// The daemon is killed, perhaps in the middle of something, and another one comes. It may be
-    /// killed too, while it takes over.
+    /// The daemon is killed, possibly during an operation, and another one starts. With `second_cut`, one more
+    /// daemon is killed before that, while it adopts the boxes.
     Killed {
         during: Option<Op>,
         cut: Cut,
@@ -101,7 +101,7 @@ pub(crate) enum Step {
         /// Whether it ends before the next daemon comes.
         early: bool,
     },
-    /// The daemon ends and leaves its boxes to the next one.
+    /// The daemon detaches its boxes and exits; the next one adopts them.
     HandedOver,
 }
 
@@ -144,8 +144,8 @@ fn cut() -> impl Strategy<Value = Cut> {
     prop_oneof![
         2 => (0..60_u8).prop_map(Cut::Turns),
         1 => prop::sample::select(vec![
-            Point::BeforeWitness,
-            Point::AfterWitness,
+            Point::BeforeRecord,
+            Point::AfterRecord,
             Point::Made,
             Point::BeforeRemember,
             Point::AfterRemember,

@@ -1,4 +1,4 @@
-//! One plan, carried out.
+//! Runs one plan.
 
 use std::fs;
 use std::path::Path;
@@ -26,9 +26,9 @@ pub(crate) struct Scenario<'a> {
 }
 
 pub(crate) fn run(steps: &[Step]) -> Outcome {
-    // In memory: what a disk does is the ledger's own affair.
+    // In memory. Disk failures are tested in `boxwood-ledger`.
     let directory = tempfile::tempdir_in("/dev/shm").map_err(|error| error.to_string())?;
-    // The first runtime of a process opens what the others share.
+    // The first runtime of a process opens descriptors that all later ones share.
     Daemon::warm_up();
     let before = observe::descriptors();
     {
@@ -100,7 +100,7 @@ impl Scenario<'_> {
         }
     }
 
-    /// Runs the step if it is not a request to the daemon. Returns true then.
+    /// Applies an event. Returns false if `op` is a request to the daemon.
     fn apply_if_event(&mut self, op: &Op) -> bool {
         match op {
             Op::Ends {
@@ -139,7 +139,7 @@ impl Scenario<'_> {
             Some(op) => {
                 let acting = perform(daemon.sessions.clone(), &self.model, op.clone());
                 match daemon.kill("acting", acting, cut) {
-                    // The clock is not told that all sessions are gone.
+                    // The response does not tell which sessions have expired.
                     Some(_) if matches!(op, Op::Expire) => unanswered = Some(op),
                     Some(response) => self.check_response(op, &response)?,
                     None => unanswered = Some(op),
@@ -149,7 +149,7 @@ impl Scenario<'_> {
                 daemon.kill("dying", async {}, cut);
             }
         }
-        // What happened on the host is certain, whatever the daemon had been doing.
+        // These events take effect whatever the daemon was doing.
         let mut died = Vec::new();
         let mut ended = Vec::new();
         for event in meanwhile {
@@ -215,8 +215,8 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// A process whose input was closed, and that was not signalled any more, ends in its own time. Here
-    /// it ends now, so that the model knows.
+    /// Ends processes whose stop was interrupted after their input was closed and before a signal was sent. They
+    /// would end at an unknown time.
     fn end_stopped_processes(&mut self, op: &Op) -> Outcome {
         let (session, only) = match op {
             Op::Stop { session, process }
@@ -252,7 +252,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// How much of the input was accepted is for the process's own count to say.
+    /// Asks the daemon how much of the input was accepted before it was killed.
     fn settle_input(&mut self, session: u8, process: u8, bytes: u16) -> Outcome {
         if !self.model.is_running(session, process) {
             return Ok(());
@@ -268,13 +268,13 @@ impl Scenario<'_> {
         let accepted = self.daemon()?.run("asking for its input", asking);
         let accepted = match accepted {
             Ok(accepted) => accepted,
-            // It ended meanwhile, which the comparison will see.
+            // The process has ended; `compare` checks that.
             Err(SessionError::ProcessNotRunning { .. }) => return Ok(()),
             Err(error) => return Err(format!("a running process is not attachable: {error}")),
         };
         if accepted < input_bytes || accepted > input_bytes + u64::from(bytes) {
             return Err(format!(
-                "{accepted} bytes of input, after {input_bytes} and {bytes}"
+                "{accepted} bytes were accepted, of {input_bytes} + {bytes}"
             ));
         }
         self.model.input_bytes.insert((session, process), accepted);
@@ -341,13 +341,13 @@ impl Scenario<'_> {
                 let result = detail.result.ok_or("an ended command has no result")?;
                 if result.exit_code != Some(i32::from(code)) || result.stdout != "hello\n" {
                     return Err(format!(
-                        "the command ended with {code}, and is told as {result:?}"
+                        "the command ended with {code}, but its result is {result:?}"
                     ));
                 }
                 return Ok(());
             }
             if Instant::now() > until {
-                return Err(format!("the command has ended, and is told as {found:?}"));
+                return Err(format!("the command has ended, but is listed as {found:?}"));
             }
             self.daemon()?.run("waiting for a command", async {
                 tokio::task::yield_now().await;
@@ -368,12 +368,12 @@ impl Scenario<'_> {
 
     fn damage_ledger(&mut self) {
         self.lose_ledger();
-        // A killed daemon's thread may still be at it; what it leaves is damaged all the same.
+        // The ledger thread of the killed daemon may still write; the file is damaged in any case.
         let written = fs::write(ledger_path(self.directory), [b'?'; 8192]);
         written.expect("the ledger is writable");
     }
 
-    /// The ledger was the only one to know.
+    /// Only the ledger stores the reasons.
     fn forget_reasons(&mut self) {
         for past in &mut self.model.past {
             past.why = None;

@@ -1,4 +1,4 @@
-//! Sessions, commands and processes, as the tests here use them.
+//! Helpers for sessions, commands and processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub(crate) fn command(cmd: &str) -> SpecRequest {
     }
 }
 
-/// Something that stays until it is killed, and can be found by a marker.
+/// A command that runs until it is killed, and has a marker in its command line.
 pub(crate) fn endless(marker: &str) -> String {
     format!("while :; do sleep 0.2; : {marker}; done")
 }
@@ -38,7 +38,7 @@ pub(crate) async fn exec(
     answered("a command", client.exec(&id(session), &command(cmd))).await
 }
 
-/// A command that has to work.
+/// Runs a command, which must succeed.
 #[track_caller]
 pub(crate) fn stdout_of<'a>(
     client: &'a Client,
@@ -54,7 +54,7 @@ pub(crate) fn stdout_of<'a>(
     }
 }
 
-/// A command that goes on while the test does something to the engine.
+/// A command that runs while the test changes the engine.
 pub(crate) struct Running {
     pub(crate) session: String,
     call: JoinHandle<Result<ExecResult, ClientError>>,
@@ -86,7 +86,7 @@ impl Running {
         !self.call.is_finished()
     }
 
-    /// Its answer, which has to come and has to say what happened.
+    /// The response, which must arrive and have a reason.
     pub(crate) async fn ends_by(self, expected: &[Reason]) {
         let Self { session, call } = self;
         let answer = answered("the answer to a running command", call).await;
@@ -101,7 +101,7 @@ impl Running {
     }
 }
 
-/// A managed process that stays.
+/// A managed process that runs until it is killed.
 pub(crate) async fn keep(daemon: &Daemon, session: &str, marker: &str) {
     keep_script(daemon, session, &endless(marker), marker).await;
 }
@@ -122,7 +122,7 @@ pub(crate) async fn keep_script(daemon: &Daemon, session: &str, script: &str, ma
     until("the process runs", || running(marker) > 0).await;
 }
 
-/// What has become of it.
+/// Its current state.
 pub(crate) async fn kept(daemon: &Daemon, session: &str) -> ProcessStatus {
     let (session, process) = (id(session), ProcessId::default());
     let process = daemon.client.process(&session, &process);
@@ -130,7 +130,7 @@ pub(crate) async fn kept(daemon: &Daemon, session: &str) -> ProcessStatus {
     process.expect("it is there").status
 }
 
-/// What a daemon says it has, by the engine's names.
+/// The boxes that a daemon lists, by the engine's names.
 pub(crate) async fn listed(daemon: &Daemon) -> BTreeSet<String> {
     let sessions = answered("a list", daemon.client.sessions()).await;
     let sessions = sessions.expect("sessions are listed");
@@ -169,7 +169,7 @@ pub(crate) fn engine_has_only_boxes_of<'a>(
     }
 }
 
-/// A start that the engine cannot serve says so.
+/// A start fails with `backend_unavailable` and a hint.
 #[track_caller]
 pub(crate) fn is_refused_as_unavailable<'a>(
     client: &'a Client,

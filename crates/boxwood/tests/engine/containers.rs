@@ -1,4 +1,4 @@
-//! What holds for Docker and Podman alike.
+//! Tests for both Docker and Podman.
 
 mod adopted;
 mod hosted;

@@ -1,4 +1,4 @@
-//! A real daemon of this build, with directories and a port of its own.
+//! A real daemon of this build, with its own directories and port.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// Starting includes a look at the host, on a machine that may be busy with other tests.
+/// A start probes the host, on a machine that may be busy with other tests.
 const READY_WITHIN: Duration = Duration::from_mins(1);
 
-/// What a test says about its daemon: the backend, and settings by their variables.
+/// Settings of a daemon: the backend, and environment variables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DaemonSettings {
     pub(crate) backend: Option<&'static str>,
@@ -40,7 +40,7 @@ impl Daemon {
         Self::start_in(Arc::new(directory.expect("a directory")), settings).await
     }
 
-    /// On the directory of an earlier one.
+    /// Starts in the directory of an earlier daemon.
     pub(crate) async fn start_in(directory: Arc<TempDir>, settings: &DaemonSettings) -> Self {
         let mut command = boxwood();
         command
@@ -88,13 +88,13 @@ impl Daemon {
         self.directory.path().join("state")
     }
 
-    /// Ends it without a chance to clear up; its directory lives on.
+    /// Sends KILL. The directory is kept.
     pub(crate) async fn kill(mut self) -> Arc<TempDir> {
         self.child.kill().await.expect("the daemon is killed");
         Arc::clone(&self.directory)
     }
 
-    /// Asks it to end; it takes its boxes with it.
+    /// Sends TERM. The daemon removes its boxes.
     pub(crate) async fn stop(mut self) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(self.pid()).expect("a pid"));
         let sent =
@@ -107,7 +107,7 @@ impl Daemon {
         assert!(status.success(), "the daemon ended with {status}");
     }
 
-    /// A verb of the command for this daemon: whether it went well, and all it said.
+    /// Runs a client command. Returns whether it succeeded, and its output.
     pub(crate) async fn verb(&self, args: &[&str]) -> (bool, String) {
         let output = boxwood()
             .env("BOXWOOD_URL", &self.url)
@@ -120,17 +120,17 @@ impl Daemon {
         (output.status.success(), text)
     }
 
-    /// What it keeps on the host for boxes, by path: meeting places, and doors for the next daemon.
+    /// Paths of sockets on the host: bootstrap sockets, and those for the next daemon.
     pub(crate) fn directories_of_boxes(&self) -> Vec<PathBuf> {
         let instance = std::fs::read_to_string(self.state_dir().join("instance"));
         let instance = instance.unwrap_or_default();
-        // Where the doors are stays as long as the daemon does.
-        let doors = self.state_dir().join("run/boxes").join(instance.trim());
+        // The directory of the sockets exists as long as the daemon.
+        let sockets = self.state_dir().join("run/boxes").join(instance.trim());
         ["boxes", "run/boxes"]
             .iter()
             .flat_map(|name| entries(&self.state_dir().join(name)))
-            .filter(|path| *path != doors)
-            .chain(entries(&doors))
+            .filter(|path| *path != sockets)
+            .chain(entries(&sockets))
             .collect()
     }
 }
@@ -140,7 +140,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     found.map(|entry| entry.path()).collect()
 }
 
-/// The built command with nothing of our own environment that could change what it does.
+/// The built command, without variables of our environment that change its behaviour.
 fn boxwood() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_boxwood"));
     for (name, _) in std::env::vars_os() {

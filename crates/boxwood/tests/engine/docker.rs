@@ -1,4 +1,4 @@
-//! Docker has a daemon of its own, which can go while boxes stay, and which others use too.
+//! Docker: its daemon can stop while containers keep running, and other programs use it too.
 
 mod lost;
 mod two_daemons;

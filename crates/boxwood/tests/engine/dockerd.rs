@@ -20,7 +20,7 @@ pub(crate) struct Dockerd {
 }
 
 impl Dockerd {
-    /// With the small image in it.
+    /// With the small image imported.
     pub(crate) async fn start() -> Self {
         // The path of a socket must be short.
         let directory = tempfile::Builder::new().prefix("bxd-").tempdir_in("/tmp");
@@ -46,14 +46,14 @@ impl Dockerd {
         kill_process(pid.expect("a pid"), signal).expect("dockerd can be signalled");
     }
 
-    /// After a signal that ends it.
+    /// Waits for the end after a signal.
     pub(crate) async fn ended(&mut self) {
         let child = &mut self.child;
         until("dockerd ends", || matches!(child.try_wait(), Ok(Some(_)))).await;
     }
 
     pub(crate) async fn start_again(&mut self) {
-        // Its helper dies with it; seen before that is over, it would be taken for a living one.
+        // Its `containerd` ends with it, and must not be mistaken for a running one meanwhile.
         let note = self.directory.path().join("run/containerd/containerd.pid");
         let helper = fs::read_to_string(note).unwrap_or_default();
         let helper = Path::new("/proc").join(helper.trim());

@@ -1,4 +1,4 @@
-//! The engine that the variables name, asked by its own command.
+//! The engine that the environment variables name, used through its command line.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::daemon::DaemonSettings;
 
-/// How a person gets engines to run on.
+/// How to start the engines.
 const HOW: &str = "start the tests with `cargo xtask engines up --only ENGINE -- COMMAND`, or use \
                    `cargo xtask test`";
 
@@ -19,12 +19,12 @@ pub(crate) fn variable(name: &str) -> String {
 pub(crate) struct Engine {
     pub(crate) name: &'static str,
     docker_host: Option<String>,
-    /// With busybox alone.
+    /// An image with busybox only.
     pub(crate) image: String,
 }
 
 impl Engine {
-    /// The one this run is about.
+    /// The engine of this run.
     pub(crate) fn chosen() -> Self {
         let name = match variable("BOXWOOD_TEST_ENGINE").as_str() {
             "docker" => "docker",
@@ -38,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// A Docker of the test's own.
+    /// A Docker that only this test uses.
     pub(crate) fn docker_at(host: String, image: &str) -> Self {
         Self {
             name: "docker",

@@ -1,4 +1,4 @@
-//! An MCP server in a box that an engine made: from a copy of its directory to its removal.
+//! An MCP server in a container, from the copy of its directory to its removal.
 
 use std::fs;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::waiting::{SETTLED, until};
 const TINY: &str = include_str!("../../../boxwood-server/tests/it/tiny_server.py");
 const SERVER: &str = "/v1/mcp/servers/tiny";
 
-/// It works, a killed daemon does not end it, and nothing of it is left when it is removed.
+/// The server works, survives a killed daemon, and leaves nothing behind when it is removed.
 /// The image has Python.
 pub(crate) async fn a_server_is_hosted_to_its_end(settings: DaemonSettings, image: Option<String>) {
     let project = tempfile::tempdir().expect("a directory");

@@ -1,6 +1,6 @@
-//! The real daemon on real engines: some of them die, some fall silent, some have other users.
+//! The real daemon with real engines that are killed, paused or shared with other users.
 //!
-//! Each module is about one engine, or about both that make containers; variables say where it is.
+//! Each module tests one engine, or Docker and Podman alike. Environment variables name the engines;
 //! `cargo xtask engines up -- COMMAND` sets them.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! nsjail has no daemon either: a box is one process and the init below it, and either can be killed.
+//! nsjail has no daemon: a box is an nsjail process with an init as its child, and either can be killed.
 
 use boxwood_api::{ProcessStatus, Reason};
 use rustix::process::{Pid, Signal, kill_process};

@@ -22,7 +22,7 @@ async fn a_killed_monitor_leaves_nothing_behind() {
         .and_then(Pid::from_raw);
     kill_process(monitor.expect("a monitor"), Signal::KILL).expect("it is killed");
 
-    // The box does not need its monitor, or it ends and says so; a call is answered either way.
+    // The box keeps running or ends with a reason; requests get a response in both cases.
     let answer = exec(&daemon.client, "watched", "echo here").await;
     let lived_on = answer.is_ok_and(|result| result.stdout == "here\n" && call.goes_on());
     let deleted = answered("a delete", daemon.client.delete_session(&id("watched"))).await;

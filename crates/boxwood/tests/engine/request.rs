@@ -1,4 +1,4 @@
-//! Requests as bytes, for what a typed client would not send.
+//! HTTP requests that the typed client cannot send.
 
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use crate::daemon::Daemon;
 use crate::waiting::answered;
 
-/// A path segment in which nothing means anything.
+/// Percent-encodes a path segment.
 pub(crate) fn segment(text: &str) -> String {
     text.bytes().fold(String::new(), |mut path, byte| {
         if byte.is_ascii_alphanumeric() {

@@ -1,9 +1,9 @@
-//! What there is of boxes on this machine, seen from outside.
+//! Processes and cgroups of boxes on this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Of every process, with spaces between its words.
+/// The command line of every process, separated by spaces.
 pub(crate) fn command_lines() -> Vec<(i32, String)> {
     let processes = fs::read_dir("/proc").expect("proc").flatten();
     processes
@@ -56,7 +56,7 @@ pub(crate) fn cgroups_of(container_id: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The moment a process began, which tells it from a later one of the same number.
+/// The start time of a process, which distinguishes it from a later one with the same pid.
 pub(crate) fn began(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;

@@ -1,13 +1,13 @@
-//! Waiting that ends. The bounds are generous: they find what hangs, not what is slow.
+//! Waiting with timeouts. They are long: they detect what hangs, not what is slow.
 
 use std::time::{Duration, Instant};
 
-/// For one answer of a daemon.
+/// For one response of a daemon.
 pub(crate) const ANSWER: Duration = Duration::from_secs(30);
-/// For something that happens by itself.
+/// For an asynchronous change.
 pub(crate) const SETTLED: Duration = Duration::from_mins(1);
 
-/// An answer, in time.
+/// Waits for a response.
 #[track_caller]
 pub(crate) fn answered<T>(
     what: &'static str,
@@ -22,7 +22,7 @@ pub(crate) fn answered<T>(
     }
 }
 
-/// Looks until it is so.
+/// Polls until the condition holds.
 #[track_caller]
 pub(crate) fn until<F: FnMut() -> bool>(
     what: &'static str,

@@ -1,4 +1,4 @@
-//! Requests as bytes: no client that would try again by itself.
+//! HTTP requests without a client library, which would retry them.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Longer than anything that is asked here takes, on a busy machine.
+/// Longer than any request of these tests takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Response(u16, Value),
-    /// The daemon was not there, or went away.
+    /// The daemon was not running, or was killed before it responded.
     Lost,
 }
 
@@ -26,7 +26,7 @@ pub(crate) async fn ask(
 ) -> anyhow::Result<Answer> {
     match tokio::time::timeout(TIMEOUT, talk(port, method, path, body)).await {
         Err(_) => bail!("{method} {path} was not answered within {TIMEOUT:?}"),
-        // A broken connection, or half an answer.
+        // A broken connection, or an incomplete response.
         Ok(Err(_)) => Ok(Answer::Lost),
         Ok(Ok(answer)) => parse(&answer).with_context(|| format!("{method} {path}: {answer}")),
     }
@@ -73,7 +73,7 @@ fn parse(answer: &str) -> anyhow::Result<Answer> {
     }
 }
 
-/// Asks until there is an answer, and wants a good one.
+/// Repeats the request until there is a response, which must be a success.
 pub(crate) async fn must(
     port: u16,
     method: &str,

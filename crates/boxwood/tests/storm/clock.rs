@@ -1,11 +1,11 @@
-//! Every daemon wakes up a day later than the one before, as after a machine's long sleep.
+//! The clock of each daemon is a day ahead of the previous one, as after a suspend of the machine.
 //!
-//! The clocks that decide (monotonic, and since boot) are moved by a time namespace around the daemon.
-//! The wall clock has no namespace: moving it would affect the whole host, and nothing here is decided by it.
+//! The monotonic and boot-time clocks, which timeouts use, are set by a time namespace around the daemon. The wall clock
+//! has no namespace: a change would affect the whole host, and no timeout uses it.
 
-use crate::aftermath::survive;
-use crate::chance::kills;
-use crate::house::House;
+use crate::instance::Instance;
+use crate::leftovers::survive;
+use crate::random::kills;
 
 const DAY_SEC: u64 = 24 * 60 * 60;
 
@@ -13,9 +13,9 @@ const DAY_SEC: u64 = 24 * 60 * 60;
 fn days_that_pass_between_kills_leave_nothing_behind_and_lose_nothing() {
     assert!(
         rustix::process::geteuid().is_root(),
-        "only root may move clocks; leave this test out, or run it as root"
+        "only root can create time namespaces; skip this test, or run it as root"
     );
-    survive("clock", &House::new(), async |storm, mut daemon| {
+    survive("clock", &Instance::new(), async |storm, mut daemon| {
         for day in 1..=kills(20) {
             storm.kill(daemon).await?;
             let later = (day * DAY_SEC).to_string();

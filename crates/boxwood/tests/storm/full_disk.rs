@@ -1,4 +1,4 @@
-//! No room in the state directory: what lives goes on, and nothing new begins.
+//! The state directory is full: existing sessions continue, and new ones are refused.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -10,18 +10,18 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::aftermath::survive;
 use crate::ask::{Answer, ask, must};
-use crate::chance::kills;
-use crate::house::House;
+use crate::instance::Instance;
+use crate::leftovers::survive;
+use crate::random::kills;
 
 #[test]
 fn a_full_disk_between_kills_leaves_nothing_behind_and_loses_nothing() {
     let disk = SmallDisk::mount();
-    let house = House::with_state(&disk.path().join("state"));
-    survive("full_disk", &house, async |storm, mut daemon| {
-        let port = house.port();
-        // Made while there is room, to be deleted when there is none.
+    let instance = Instance::with_state(&disk.path().join("state"));
+    survive("full_disk", &instance, async |storm, mut daemon| {
+        let port = instance.port();
+        // Created while there is space, and deleted while there is none.
         must(port, "POST", "/v1/sessions/doomed", Some(&json!({}))).await?;
         let tally = std::sync::Arc::clone(&storm.tally);
         for round in 0..kills(40) {
@@ -29,7 +29,7 @@ fn a_full_disk_between_kills_leaves_nothing_behind_and_loses_nothing() {
                 tally.no_room.store(true, Ordering::Release);
                 disk.fill()?;
                 if round == 1 {
-                    nothing_new(port, house.state()).await?;
+                    nothing_new(port, instance.state()).await?;
                     must(port, "DELETE", "/v1/sessions/doomed", None).await?;
                 }
             }
@@ -39,7 +39,7 @@ fn a_full_disk_between_kills_leaves_nothing_behind_and_loses_nothing() {
                 disk.empty()?;
                 must(port, "POST", "/v1/sessions/again", Some(&json!({}))).await?;
                 must(port, "DELETE", "/v1/sessions/again", None).await?;
-                // A request that was on its way while there was none is answered by now.
+                // Requests that were sent while the disk was full have their responses by now.
                 tally.no_room.store(false, Ordering::Release);
             }
         }
@@ -48,21 +48,21 @@ fn a_full_disk_between_kills_leaves_nothing_behind_and_loses_nothing() {
         println!("{} refused", tally.refused.load(Ordering::Relaxed));
         Ok(daemon)
     });
-    drop(house);
+    drop(instance);
 }
 
-/// The refusal names the place.
+/// The error names the state directory.
 async fn nothing_new(port: u16, state: &Path) -> anyhow::Result<()> {
     match ask(port, "POST", "/v1/sessions/late", Some(&json!({}))).await? {
         Answer::Response(status, body) => {
             let text = body.to_string();
             ensure!(
                 status >= 500 && text.contains(&*state.to_string_lossy()),
-                "a full disk is told as {status}: {text}"
+                "a full disk is reported as {status}: {text}"
             );
             Ok(())
         }
-        Answer::Lost => anyhow::bail!("the daemon went away over a full disk"),
+        Answer::Lost => anyhow::bail!("the daemon ended because of a full disk"),
     }
 }
 
@@ -83,7 +83,7 @@ impl SmallDisk {
             MountFlags::empty(),
             options,
         );
-        mounted.expect("only root may mount; leave this test out, or run it as root");
+        mounted.expect("only root can mount; skip this test, or run it as root");
         Self { directory }
     }
 
@@ -95,7 +95,7 @@ impl SmallDisk {
         self.path().join("ballast")
     }
 
-    /// Not one byte is left.
+    /// Writes until no space is left.
     fn fill(&self) -> anyhow::Result<()> {
         let mut file = File::create(self.ballast())?;
         loop {
@@ -117,7 +117,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // What is mounted over a directory that is removed stays with the processes that have it open.
+        // Detached, because processes may still have files open.
         let _ = unmount(self.directory.path(), UnmountFlags::DETACH);
     }
 }

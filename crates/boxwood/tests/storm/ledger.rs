@@ -1,25 +1,25 @@
-//! The ledger goes between two daemons, one way or the other. What runs is the truth.
+//! The ledger is removed or damaged between two daemons. The running boxes are adopted nevertheless.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::ensure;
 
-use crate::aftermath::survive;
-use crate::chance::{Chance, kills};
-use crate::house::House;
+use crate::instance::Instance;
+use crate::leftovers::survive;
+use crate::random::{Random, kills};
 
 #[test]
 fn a_ledger_lost_or_damaged_between_kills_leaves_nothing_behind_and_loses_nothing() {
-    let house = House::new();
-    survive("ledger", &house, async |storm, mut daemon| {
+    let instance = Instance::new();
+    survive("ledger", &instance, async |storm, mut daemon| {
         let mut damaged = 0;
         for _ in 0..kills(40) {
             storm.kill(daemon).await?;
-            damaged += u64::from(harm(house.state(), &mut storm.chance)?);
+            damaged += u64::from(damage(instance.state(), &mut storm.random)?);
             daemon = storm.next().await?;
         }
-        let set_aside = fs::read_dir(house.state())?
+        let set_aside = fs::read_dir(instance.state())?
             .flatten()
             .filter(|entry| entry.file_name().to_string_lossy().contains(".damaged-"));
         let set_aside: Vec<_> = set_aside.map(|entry| entry.path()).collect();
@@ -27,7 +27,7 @@ fn a_ledger_lost_or_damaged_between_kills_leaves_nothing_behind_and_loses_nothin
             damaged == 0 || !set_aside.is_empty(),
             "damaged ledgers are set aside, not removed"
         );
-        // They are the operator's to look at, and so no leak.
+        // They are kept for the operator and are no leak.
         for file in set_aside {
             fs::remove_file(file)?;
         }
@@ -35,15 +35,15 @@ fn a_ledger_lost_or_damaged_between_kills_leaves_nothing_behind_and_loses_nothin
     });
 }
 
-/// True when what is left is surely no ledger.
-fn harm(state: &Path, chance: &mut Chance) -> anyhow::Result<bool> {
+/// Returns true if the file is certainly not a valid ledger afterwards.
+fn damage(state: &Path, random: &mut Random) -> anyhow::Result<bool> {
     let ledger = state.join("ledger.db");
     let journals = ["ledger.db-wal", "ledger.db-shm"].map(|name| state.join(name));
     let lose = |path: &Path| match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     };
-    match chance.within(0, 5) {
+    match random.within(0, 5) {
         0 => {
             journals
                 .iter()
@@ -57,14 +57,14 @@ fn harm(state: &Path, chance: &mut Chance) -> anyhow::Result<bool> {
             fs::write(&ledger, garbage)?;
             Ok(true)
         }
-        // The beginning is right, and the rest is not, unless what was written last has it all.
+        // Truncated, unless the write-ahead log contains all pages.
         2 => {
             let length = fs::metadata(&ledger)?.len();
             let file = fs::File::options().write(true).open(&ledger)?;
             file.set_len(length / 2)?;
             Ok(false)
         }
-        // What was written last is gone.
+        // Without the write-ahead log.
         3 => {
             journals.iter().try_for_each(|it| lose(it))?;
             Ok(false)

@@ -1,4 +1,4 @@
-//! Commands that are followed while they run, and taken up again when their daemon was killed.
+//! Streamed commands, which are resumed after the daemon was killed.
 
 use std::time::Duration;
 
@@ -26,20 +26,20 @@ fn command() -> String {
     )
 }
 
-/// One command, from its first byte to its last.
+/// All output of one command, and its end.
 #[derive(Default)]
 struct Followed {
     exec_id: Option<u64>,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     exit_code: Option<u64>,
-    /// Its time was up, because the clock went on by a day.
-    overslept: bool,
+    /// Its timeout expired, because the clock of the next daemon was a day ahead.
+    timed_out_by_clock: bool,
 }
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Runs one to its end. False when the daemon went away before it said which one it is.
+/// Runs a command to its end. Returns false if the daemon was killed before it reported the id of the command.
 pub(crate) async fn run(port: u16, session: &str, incarnation: u64) -> anyhow::Result<bool> {
     let mut followed = Followed::default();
     let place = format!("ws://127.0.0.1:{port}/v1/sessions/{session}");
@@ -54,7 +54,7 @@ pub(crate) async fn run(port: u16, session: &str, incarnation: u64) -> anyhow::R
     let Some(exec_id) = followed.exec_id else {
         return Ok(false);
     };
-    while followed.exit_code.is_none() && !followed.overslept {
+    while followed.exit_code.is_none() && !followed.timed_out_by_clock {
         let (stdout, stderr) = (followed.stdout.len(), followed.stderr.len());
         let path = format!(
             "{place}/execs/{exec_id}/ws?incarnation={incarnation}&stdout={stdout}&stderr={stderr}"
@@ -68,7 +68,7 @@ pub(crate) async fn run(port: u16, session: &str, incarnation: u64) -> anyhow::R
     let whole = followed.exit_code == Some(CODE)
         && followed.stdout == stdout.as_bytes()
         && followed.stderr == stderr.as_bytes();
-    let cut_short = followed.overslept
+    let cut_short = followed.timed_out_by_clock
         && stdout.as_bytes().starts_with(&followed.stdout)
         && stderr.as_bytes().starts_with(&followed.stderr);
     ensure!(
@@ -94,7 +94,7 @@ async fn connect(path: &str) -> anyhow::Result<Option<Socket>> {
 }
 
 impl Followed {
-    /// Until the command ends, or the connection does.
+    /// Reads until the command or the connection ends.
     async fn listen(&mut self, mut socket: Socket) -> anyhow::Result<()> {
         while let Some(Ok(message)) = socket.next().await {
             match message {
@@ -103,7 +103,7 @@ impl Followed {
                     Some((2, rest)) => self.stderr.extend_from_slice(rest),
                     _ => bail!("a frame of no channel: {bytes:?}"),
                 },
-                Message::Text(text) => self.news(&serde_json::from_str(&text)?)?,
+                Message::Text(text) => self.event(&serde_json::from_str(&text)?)?,
                 Message::Close(_) => break,
                 Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
             }
@@ -111,27 +111,27 @@ impl Followed {
         Ok(())
     }
 
-    fn news(&mut self, news: &Value) -> anyhow::Result<()> {
-        match news["type"].as_str() {
-            Some("started") => self.exec_id = news["exec_id"].as_u64(),
+    fn event(&mut self, event: &Value) -> anyhow::Result<()> {
+        match event["type"].as_str() {
+            Some("started") => self.exec_id = event["exec_id"].as_u64(),
             Some("resumed") => ensure!(
-                news["stdout"] == self.stdout.len() && news["stderr"] == self.stderr.len(),
-                "output goes on elsewhere: {news}, after {} and {}",
+                event["stdout"] == self.stdout.len() && event["stderr"] == self.stderr.len(),
+                "output continues at another offset: {event}, after {} and {}",
                 self.stdout.len(),
                 self.stderr.len()
             ),
             Some("exit") => {
-                let timed_out = news["status"] == "timed_out";
-                let duration_ms = news["duration_ms"].as_u64().unwrap_or_default();
+                let timed_out = event["status"] == "timed_out";
+                let duration_ms = event["duration_ms"].as_u64().unwrap_or_default();
                 if timed_out && duration_ms >= DAY_MS {
-                    self.overslept = true;
+                    self.timed_out_by_clock = true;
                     return Ok(());
                 }
-                let code = news["exit_code"].as_u64();
-                self.exit_code = Some(code.with_context(|| format!("no code: {news}"))?);
+                let code = event["exit_code"].as_u64();
+                self.exit_code = Some(code.with_context(|| format!("no code: {event}"))?);
             }
             Some("accepted" | "stdin_closed") => {}
-            _ => bail!("the command says {news}"),
+            _ => bail!("unknown event {event}"),
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What else goes on while daemons die: commands, and sessions that come and go.
+//! Load while daemons are killed: commands, and sessions that are created and deleted.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,31 +11,31 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::ask::{Answer, ask, must};
-use crate::chance::Chance;
 use crate::live;
+use crate::random::Random;
 use crate::relay::Phase;
 
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) commands: AtomicU64,
-    /// Commands that were followed from their first byte to their last.
+    /// Streamed commands whose output was complete.
     pub(crate) followed: AtomicU64,
     pub(crate) made: AtomicU64,
     pub(crate) deleted: AtomicU64,
     pub(crate) lost: AtomicU64,
-    /// Whether there is no room to write a new session down.
+    /// True if the ledger has no space for a new session.
     pub(crate) no_room: AtomicBool,
-    /// Sessions that were refused for that.
+    /// Sessions that were refused for this reason.
     pub(crate) refused: AtomicU64,
     /// Sessions that may or may not exist.
-    unsure: Mutex<BTreeSet<String>>,
+    uncertain: Mutex<BTreeSet<String>>,
 }
 
-/// Starts the load; each part ends with the storm.
+/// Starts the load. It ends when the phase changes.
 pub(crate) fn begin(
     port: u16,
     sessions: &[(String, u64)],
-    chance: &mut Chance,
+    random: &mut Random,
     phase: &watch::Receiver<Phase>,
     tally: &Arc<Tally>,
 ) -> JoinSet<anyhow::Result<()>> {
@@ -43,7 +43,7 @@ pub(crate) fn begin(
     let mut worker = |number| Worker {
         port,
         number,
-        chance: chance.fork(),
+        random: random.fork(),
         phase: phase.clone(),
         tally: Arc::clone(tally),
     };
@@ -52,7 +52,7 @@ pub(crate) fn begin(
     }
     for number in 0..2 {
         load.spawn(worker(number).live_commands(sessions.to_vec()));
-        load.spawn(worker(number).comings_and_goings());
+        load.spawn(worker(number).create_and_delete());
     }
     load
 }
@@ -60,24 +60,24 @@ pub(crate) fn begin(
 struct Worker {
     port: u16,
     number: u64,
-    chance: Chance,
+    random: Random,
     phase: watch::Receiver<Phase>,
     tally: Arc<Tally>,
 }
 
 impl Worker {
-    fn goes_on(&self) -> bool {
+    fn is_storming(&self) -> bool {
         *self.phase.borrow() == Phase::Storm
     }
 
     async fn commands(mut self, sessions: Vec<(String, u64)>) -> anyhow::Result<()> {
-        while self.goes_on() {
+        while self.is_storming() {
             let most = sessions.len() as u64;
-            let (session, incarnation) = &sessions[usize::try_from(self.chance.within(0, most))?];
+            let (session, incarnation) = &sessions[usize::try_from(self.random.within(0, most))?];
             let so_far = self.tally.commands.load(Ordering::Relaxed);
             let expected = format!("{}-{so_far}", self.number);
             let body = json!({ "cmd": format!("echo {expected}; exit 7") });
-            // This very session, and never one made anew under its name.
+            // The incarnation excludes a new session of the same name.
             let path = format!("/v1/sessions/{session}/exec?incarnation={incarnation}");
             match ask(self.port, "POST", &path, Some(&body)).await? {
                 Answer::Lost => self.lost().await,
@@ -85,21 +85,21 @@ impl Worker {
                     ensure!(
                         result["stdout"] == json!(format!("{expected}\n"))
                             && result["exit_code"] == 7,
-                        "a command in {session} is told as {result}"
+                        "a command in {session} has the result {result}"
                     );
                     self.tally.commands.fetch_add(1, Ordering::Relaxed);
                 }
                 Answer::Response(status, body) => bail!("{path} is answered {status}: {body}"),
             }
-            tokio::time::sleep(self.chance.millis(1, 60)).await;
+            tokio::time::sleep(self.random.millis(1, 60)).await;
         }
         Ok(())
     }
 
     async fn live_commands(mut self, sessions: Vec<(String, u64)>) -> anyhow::Result<()> {
-        while self.goes_on() {
+        while self.is_storming() {
             let most = sessions.len() as u64;
-            let (session, incarnation) = &sessions[usize::try_from(self.chance.within(0, most))?];
+            let (session, incarnation) = &sessions[usize::try_from(self.random.within(0, most))?];
             if live::run(self.port, session, *incarnation).await? {
                 self.tally.followed.fetch_add(1, Ordering::Relaxed);
             } else {
@@ -109,14 +109,14 @@ impl Worker {
         Ok(())
     }
 
-    async fn comings_and_goings(mut self) -> anyhow::Result<()> {
+    async fn create_and_delete(mut self) -> anyhow::Result<()> {
         let mut number = 0;
-        while self.goes_on() {
+        while self.is_storming() {
             let session = format!("x{}-{number}", self.number);
             number += 1;
-            self.tally.unsure().insert(session.clone());
+            self.tally.uncertain().insert(session.clone());
             let path = format!("/v1/sessions/{session}");
-            // There may be room again by the time that the answer is here.
+            // There may be space again when the response arrives.
             let was_full = self.tally.no_room.load(Ordering::Acquire);
             match ask(self.port, "POST", &path, Some(&json!({}))).await? {
                 Answer::Lost => {
@@ -131,19 +131,19 @@ impl Worker {
                 {
                     ensure!(
                         body.to_string().contains("no space left"),
-                        "what is missing is not named: {body}"
+                        "the error does not name the reason: {body}"
                     );
                     self.tally.refused.fetch_add(1, Ordering::Relaxed);
-                    tokio::time::sleep(self.chance.millis(20, 200)).await;
+                    tokio::time::sleep(self.random.millis(20, 200)).await;
                     continue;
                 }
                 Answer::Response(status, body) => bail!("POST {path} is answered {status}: {body}"),
             }
-            tokio::time::sleep(self.chance.millis(1, 200)).await;
+            tokio::time::sleep(self.random.millis(1, 200)).await;
             match ask(self.port, "DELETE", &path, None).await? {
                 Answer::Lost => self.lost().await,
                 Answer::Response(200..=204, _) => {
-                    self.tally.unsure().remove(&session);
+                    self.tally.uncertain().remove(&session);
                     self.tally.deleted.fetch_add(1, Ordering::Relaxed);
                 }
                 Answer::Response(status, body) => {
@@ -161,14 +161,14 @@ impl Worker {
 }
 
 impl Tally {
-    fn unsure(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.unsure.lock().expect("not poisoned")
+    fn uncertain(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.uncertain.lock().expect("not poisoned")
     }
 
-    /// Removes every session that may be there.
+    /// Removes all sessions that may exist.
     pub(crate) async fn clear_up(&self, port: u16) -> anyhow::Result<()> {
-        let unsure: Vec<_> = std::mem::take(&mut *self.unsure()).into_iter().collect();
-        for session in unsure {
+        let uncertain: Vec<_> = std::mem::take(&mut *self.uncertain()).into_iter().collect();
+        for session in uncertain {
             let path = format!("/v1/sessions/{session}");
             match ask(port, "DELETE", &path, None).await? {
                 Answer::Response(200..=204 | 404 | 410, _) => {}
@@ -200,7 +200,7 @@ pub(crate) async fn listed(port: u16) -> anyhow::Result<Vec<(String, u64)>> {
     Ok(found)
 }
 
-/// The output of a command that has to work.
+/// The output of a command, which must succeed.
 pub(crate) async fn output(port: u16, session: &str, cmd: &str) -> anyhow::Result<String> {
     let path = format!("/v1/sessions/{session}/exec");
     let result = must(port, "POST", &path, Some(&json!({ "cmd": cmd }))).await?;

@@ -1,20 +1,20 @@
-//! Daemons that are killed at any moment, with sessions, clients and load that must not notice.
+//! Kills daemons at random moments. Sessions, clients and commands must not be affected, and nothing may leak.
 //!
-//! `BOXWOOD_STORM_KILLS` (10; long form 200) says how often, `BOXWOOD_STORM_SESSIONS` (20; 50) how many sessions live through
-//! it, and `BOXWOOD_STORM_SEED` which storm it is. Each test has the machine for itself.
+//! `BOXWOOD_STORM_KILLS` (10; long form 200) is the number of kills, `BOXWOOD_STORM_SESSIONS` (20; 50) the number of sessions,
+//! and `BOXWOOD_STORM_SEED` the seed of the random numbers. The tests run one at a time.
 #![forbid(unsafe_code)]
 
-mod aftermath;
 mod ask;
-mod chance;
 mod clock;
 mod dead_init;
 mod full_disk;
-mod house;
+mod instance;
 mod kills;
 mod ledger;
+mod leftovers;
 mod live;
 mod load;
+mod random;
 mod relay;
 mod storm;
 mod ticker;

@@ -1,4 +1,4 @@
-//! A client of one process, which comes back whenever the daemon does, and checks every byte.
+//! A client of a managed process, which reconnects after each restart of the daemon and checks every byte.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use crate::chance::Chance;
+use crate::random::Random;
 use crate::ticker::{Reader, input_line};
 
-/// Input that was not acknowledged; beyond this the client waits.
-const MOST_UNSURE: usize = 16 * 1024;
+/// The client sends no more input while this many bytes are not acknowledged.
+const MAX_UNACKNOWLEDGED: usize = 16 * 1024;
 
 /// What the clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Storm,
-    /// No more input; stop when everything that was said has come back.
+    /// No more input; stop when all input was echoed.
     Drain,
 }
 
@@ -29,14 +29,14 @@ pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 pub(crate) struct Relay {
     port: u16,
     session: String,
-    chance: Chance,
+    random: Random,
     pub(crate) reader: Reader,
     /// Output that was read, in bytes.
     offset: u64,
-    /// Lines of input that were made.
+    /// Lines of input that were created.
     pub(crate) lines: u64,
-    /// Input from `accepted` on.
-    unsure: Vec<u8>,
+    /// Input after the first `accepted` bytes.
+    unacknowledged: Vec<u8>,
     /// Input that the daemon has promised to keep, in bytes.
     accepted: u64,
     started_at: Option<Value>,
@@ -50,15 +50,15 @@ enum Ended {
 }
 
 impl Relay {
-    pub(crate) fn new(port: u16, session: String, chance: Chance) -> Self {
+    pub(crate) fn new(port: u16, session: String, random: Random) -> Self {
         Self {
             port,
             session,
-            chance,
+            random,
             reader: Reader::default(),
             offset: 0,
             lines: 0,
-            unsure: Vec::new(),
+            unacknowledged: Vec::new(),
             accepted: 0,
             started_at: None,
             connections: 0,
@@ -69,13 +69,13 @@ impl Relay {
         &self.session
     }
 
-    /// Until everything is drained, or something is wrong.
+    /// Runs until all input was echoed, or fails at the first error.
     pub(crate) async fn run(mut self, mut phase: watch::Receiver<Phase>) -> anyhow::Result<Self> {
         loop {
             let connected = self.connect().await;
             let connected = connected.with_context(|| format!("session {}", self.session))?;
             let Some(socket) = connected else {
-                tokio::time::sleep(self.chance.millis(10, 60)).await;
+                tokio::time::sleep(self.random.millis(10, 60)).await;
                 continue;
             };
             let talked = self.talk(socket, &mut phase).await;
@@ -86,7 +86,7 @@ impl Relay {
         }
     }
 
-    /// `None` while there is no daemon.
+    /// `None` while no daemon runs.
     async fn connect(&mut self) -> anyhow::Result<Option<Socket>> {
         let (port, session, offset) = (self.port, &self.session, self.offset);
         let url = format!(
@@ -112,16 +112,16 @@ impl Relay {
         phase: &mut watch::Receiver<Phase>,
     ) -> anyhow::Result<Ended> {
         let mut joined = false;
-        let mut next_line = tokio::time::Instant::now() + self.chance.millis(0, 200);
-        // Some clients go away by themselves.
-        let leaves = self.chance.one_in(4).then(|| self.chance.millis(50, 1500));
+        let mut next_line = tokio::time::Instant::now() + self.random.millis(0, 200);
+        // Some clients disconnect by themselves.
+        let leaves = self.random.one_in(4).then(|| self.random.millis(50, 1500));
         let leaves = tokio::time::Instant::now() + leaves.unwrap_or(Duration::from_hours(1));
         loop {
             let draining = *phase.borrow_and_update() == Phase::Drain;
-            if draining && self.reader.echoes == self.lines && self.unsure.is_empty() {
+            if draining && self.reader.echoes == self.lines && self.unacknowledged.is_empty() {
                 return Ok(Ended::Drained);
             }
-            let may_write = joined && !draining && self.unsure.len() < MOST_UNSURE;
+            let may_write = joined && !draining && self.unacknowledged.len() < MAX_UNACKNOWLEDGED;
             tokio::select! {
                 message = socket.next() => match message {
                     Some(Ok(Message::Binary(bytes))) => {
@@ -130,10 +130,10 @@ impl Relay {
                         self.reader.read(&bytes)?;
                     }
                     Some(Ok(Message::Text(text))) => {
-                        let news: Value = serde_json::from_str(&text)?;
-                        self.news(&news, &mut joined)?;
-                        if news.get("stdout").is_some() && !self.unsure.is_empty() {
-                            let again = self.unsure.clone();
+                        let event: Value = serde_json::from_str(&text)?;
+                        self.event(&event, &mut joined)?;
+                        if event.get("stdout").is_some() && !self.unacknowledged.is_empty() {
+                            let again = self.unacknowledged.clone();
                             if socket.send(Message::binary(again)).await.is_err() {
                                 return Ok(Ended::Lost);
                             }
@@ -143,14 +143,14 @@ impl Relay {
                     Some(Ok(Message::Close(_)) | Err(_)) | None => return Ok(Ended::Lost),
                 },
                 () = tokio::time::sleep_until(next_line), if may_write => {
-                    next_line = tokio::time::Instant::now() + self.chance.millis(20, 400);
+                    next_line = tokio::time::Instant::now() + self.random.millis(20, 400);
                     let line = input_line(self.lines);
                     self.lines += 1;
-                    self.unsure.extend_from_slice(line.as_bytes());
+                    self.unacknowledged.extend_from_slice(line.as_bytes());
                     if socket.send(Message::binary(line)).await.is_err() {
                         return Ok(Ended::Lost);
                     }
-                    if self.chance.one_in(3) {
+                    if self.random.one_in(3) {
                         let seen = format!(r#"{{"type":"ack","stdout":{}}}"#, self.offset);
                         if socket.send(Message::text(seen)).await.is_err() {
                             return Ok(Ended::Lost);
@@ -158,43 +158,43 @@ impl Relay {
                     }
                 }
                 () = tokio::time::sleep_until(leaves) => return Ok(Ended::Lost),
-                // Looked at above.
+                // Checked above.
                 _ = phase.changed() => {}
             }
         }
     }
 
-    fn news(&mut self, news: &Value, joined: &mut bool) -> anyhow::Result<()> {
-        ensure!(news.get("error").is_none(), "the relay says {news}");
+    fn event(&mut self, event: &Value, joined: &mut bool) -> anyhow::Result<()> {
+        ensure!(event.get("error").is_none(), "the relay reports {event}");
         ensure!(
-            news.get("exited").is_none(),
-            "the process has ended: {news}"
+            event.get("exited").is_none(),
+            "the process has ended: {event}"
         );
-        if let Some(stdout) = news.get("stdout") {
-            ensure!(!*joined, "a second first frame: {news}");
+        if let Some(stdout) = event.get("stdout") {
+            ensure!(!*joined, "a second first frame: {event}");
             *joined = true;
             ensure!(
                 stdout.as_u64() == Some(self.offset),
-                "output goes on at {stdout}, and was read up to {}",
+                "output continues at {stdout}, and was read up to {}",
                 self.offset
             );
-            let started_at = news.get("started_at").context("when it was started")?;
+            let started_at = event.get("started_at").context("when it was started")?;
             let before = self.started_at.get_or_insert_with(|| started_at.clone());
             ensure!(
                 before == started_at,
                 "another process: {before} and {started_at}"
             );
         }
-        let stdin = news.get("stdin").and_then(Value::as_u64);
-        let stdin = stdin.with_context(|| format!("an unknown frame: {news}"))?;
-        let sent = self.accepted + self.unsure.len() as u64;
+        let stdin = event.get("stdin").and_then(Value::as_u64);
+        let stdin = stdin.with_context(|| format!("an unknown frame: {event}"))?;
+        let sent = self.accepted + self.unacknowledged.len() as u64;
         ensure!(
             (self.accepted..=sent).contains(&stdin),
-            "{stdin} bytes of input are there; {} were promised, and {sent} sent",
+            "{stdin} bytes of input were accepted; {} had been accepted before, and {sent} were sent",
             self.accepted
         );
-        let surely = usize::try_from(stdin - self.accepted)?;
-        self.unsure.drain(..surely);
+        let newly_accepted = usize::try_from(stdin - self.accepted)?;
+        self.unacknowledged.drain(..newly_accepted);
         self.accepted = stdin;
         Ok(())
     }

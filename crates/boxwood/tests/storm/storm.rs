@@ -1,4 +1,4 @@
-//! A house full of sessions, from the first daemon to the last.
+//! Many sessions with their clients and load, and the daemons that serve them one after another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::ask::must;
-use crate::chance::{Chance, sessions};
-use crate::house::{Daemon, House};
+use crate::instance::{Daemon, Instance};
 use crate::load::{self, Tally, listed, output};
+use crate::random::{Random, sessions};
 use crate::relay::{Phase, Relay};
 use crate::ticker::{self, Identity};
 
-/// Everything is said again well within this time, once daemons stay.
-const CALM_WITHIN: Duration = Duration::from_mins(1);
+/// Clients receive all remaining output within this time after the last kill.
+const FINISH_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// In the order of their numbers.
+/// Sorted like the numbers.
 pub(crate) fn session_name(number: usize) -> String {
     format!("s{number:03}")
 }
 
-/// Commands leave so many of the first sessions alone: some of those are going to die.
+/// The load does not use this many of the first sessions, because some of them are ended on purpose.
 pub(crate) fn spared() -> usize {
     sessions() / 2
 }
 
 pub(crate) struct Storm<'a> {
-    pub(crate) house: &'a House,
-    pub(crate) chance: Chance,
-    /// Of every session that has to live through it.
+    pub(crate) instance: &'a Instance,
+    pub(crate) random: Random,
+    /// Of every session that must survive.
     pub(crate) incarnations: BTreeMap<String, u64>,
     phase: watch::Sender<Phase>,
     relays: JoinSet<anyhow::Result<Relay>>,
@@ -41,19 +41,19 @@ pub(crate) struct Storm<'a> {
     pub(crate) tally: Arc<Tally>,
     began: Instant,
     kills: u64,
-    /// Sessions that do not live through it, until their clients have said so.
+    /// Sessions that are ended on purpose and whose clients have not failed yet.
     doomed: BTreeSet<String>,
 }
 
 impl<'a> Storm<'a> {
-    /// The first daemon, its sessions and their clients.
+    /// Starts the first daemon, the sessions and their clients.
     pub(crate) async fn gather(
-        house: &'a House,
-        mut chance: Chance,
+        instance: &'a Instance,
+        mut random: Random,
     ) -> anyhow::Result<(Self, Daemon)> {
-        let mut daemon = house.start();
+        let mut daemon = instance.start();
         daemon.ready().await?;
-        let port = house.port();
+        let port = instance.port();
         let (phase, phases) = watch::channel(Phase::Storm);
         let mut relays = JoinSet::new();
         let mut incarnations = BTreeMap::new();
@@ -65,16 +65,16 @@ impl<'a> Storm<'a> {
             incarnations.insert(name.clone(), incarnation);
             let path = format!("{path}/managed-process");
             must(port, "POST", &path, Some(&ticker::spec())).await?;
-            let relay = Relay::new(port, name, chance.fork());
+            let relay = Relay::new(port, name, random.fork());
             relays.spawn(relay.run(phases.clone()));
         }
         let tally = Arc::new(Tally::default());
         let used = incarnations.iter().skip(spared());
         let used: Vec<_> = used.map(|(name, it)| (name.clone(), *it)).collect();
-        let load = load::begin(port, &used, &mut chance, &phases, &tally);
+        let load = load::begin(port, &used, &mut random, &phases, &tally);
         let storm = Self {
-            house,
-            chance,
+            instance,
+            random,
             incarnations,
             phase,
             relays,
@@ -87,9 +87,9 @@ impl<'a> Storm<'a> {
         Ok((storm, daemon))
     }
 
-    /// Kills this daemon after a moment.
+    /// Kills this daemon after a random delay.
     pub(crate) async fn kill(&mut self, daemon: Daemon) -> anyhow::Result<()> {
-        tokio::time::sleep(self.chance.millis(5, 800)).await;
+        tokio::time::sleep(self.random.millis(5, 800)).await;
         self.kill_now(daemon).await
     }
 
@@ -99,24 +99,24 @@ impl<'a> Storm<'a> {
         self.check_clients()
     }
 
-    /// The next daemon, after some that were killed before they were ready.
+    /// Starts the next daemon. Sometimes kills others first, before they are ready.
     pub(crate) async fn next(&mut self) -> anyhow::Result<Daemon> {
         self.next_by(&[]).await
     }
 
-    /// The same, by another program that becomes the daemon.
+    /// The same, through another program that executes the daemon.
     pub(crate) async fn next_by(&mut self, before: &[String]) -> anyhow::Result<Daemon> {
-        while self.chance.one_in(4) {
-            let daemon = self.house.start_by(before);
-            tokio::time::sleep(self.chance.millis(0, 500)).await;
+        while self.random.one_in(4) {
+            let daemon = self.instance.start_by(before);
+            tokio::time::sleep(self.random.millis(0, 500)).await;
             self.kill_now(daemon).await?;
         }
-        let mut daemon = self.house.start_by(before);
+        let mut daemon = self.instance.start_by(before);
         daemon.ready().await?;
         Ok(daemon)
     }
 
-    /// A client that has found something wrong ends at once, and so does the test.
+    /// Fails if a client or a part of the load has ended.
     pub(crate) fn check_clients(&mut self) -> anyhow::Result<()> {
         while let Some(ended) = self.relays.try_join_next() {
             self.relay_ended(ended?)?;
@@ -138,7 +138,7 @@ impl<'a> Storm<'a> {
         };
         let doomed = self.doomed.iter();
         let found = doomed.clone().find(|session| {
-            // As the relay says whose it is.
+            // The context that the relay adds to its errors.
             error.to_string() == format!("session {session}")
         });
         match found.cloned() {
@@ -150,16 +150,16 @@ impl<'a> Storm<'a> {
         }
     }
 
-    /// This session does not live through it.
+    /// Expects that this session ends.
     pub(crate) fn doom(&mut self, session: &str) {
         self.incarnations.remove(session);
         self.doomed.insert(session.to_owned());
     }
 
-    /// Until the client of a doomed session has noticed.
+    /// Waits until the client of a doomed session has failed.
     pub(crate) async fn lost(&mut self, session: &str) -> anyhow::Result<()> {
         while self.doomed.contains(session) {
-            let ended = tokio::time::timeout(CALM_WITHIN, self.relays.join_next()).await;
+            let ended = tokio::time::timeout(FINISH_TIMEOUT, self.relays.join_next()).await;
             match ended.with_context(|| format!("no client noticed that {session} is gone"))? {
                 Some(ended) => self.relay_ended(ended?)?,
                 None => bail!("there are no relays"),
@@ -168,20 +168,20 @@ impl<'a> Storm<'a> {
         Ok(())
     }
 
-    /// No more kills: everything that was said comes back, and everything is where it was.
-    pub(crate) async fn calm(&mut self) -> anyhow::Result<()> {
+    /// After the last kill: waits for all output, and checks that all sessions and processes are the same as before.
+    pub(crate) async fn finish(&mut self) -> anyhow::Result<()> {
         self.check_clients()?;
         self.phase.send_replace(Phase::Drain);
         while let Some(ended) = self.load.join_next().await {
             ended??;
         }
-        let port = self.house.port();
+        let port = self.instance.port();
         self.tally.clear_up(port).await?;
         let mut identities = BTreeMap::new();
         let (mut lines, mut ticks, mut connections) = (0, 0, 0);
         loop {
-            let next = tokio::time::timeout(CALM_WITHIN, self.relays.join_next()).await;
-            let Some(ended) = next.context("a relay did not get back what it said")? else {
+            let next = tokio::time::timeout(FINISH_TIMEOUT, self.relays.join_next()).await;
+            let Some(ended) = next.context("a relay did not receive its echoes")? else {
                 break;
             };
             let relay = ended??;
@@ -194,7 +194,7 @@ impl<'a> Storm<'a> {
         let found: BTreeMap<_, _> = listed(port).await?.into_iter().collect();
         ensure!(
             found == self.incarnations,
-            "sessions are not what they were\nnow:    {found:?}\nbefore: {:?}",
+            "the sessions have changed\nnow:    {found:?}\nbefore: {:?}",
             self.incarnations
         );
         for (session, identity) in &identities {
@@ -216,7 +216,7 @@ impl<'a> Storm<'a> {
     }
 }
 
-/// The very process, and no other of its kind.
+/// Checks that the process is the original one and the only one.
 async fn still_runs(port: u16, session: &str, identity: &Identity) -> anyhow::Result<()> {
     let Identity { pid, start_time } = identity;
     let asking = format!(
@@ -226,7 +226,7 @@ async fn still_runs(port: u16, session: &str, identity: &Identity) -> anyhow::Re
     let printed = output(port, session, &asking).await?;
     ensure!(
         printed == format!("{start_time}\n1\n"),
-        "{session}: process {identity:?} is told as {printed:?}"
+        "{session}: expected process {identity:?}, found {printed:?}"
     );
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! The program that runs in every session, and what it must have said.
+//! The program that runs in every session, and a check of its output.
 //!
-//! It says who it is once, counts for ever, and says every line that it is told, in order. So whatever is
-//! lost, doubled, changed or begun anew shows in what comes next.
+//! It prints its pid once, counts forever, and echoes every line of its input in order. Lost, repeated or changed bytes and
+//! a restart of the program are visible in its output.
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-/// Perl, because it is on every Debian, small, and reads and writes exactly when it is told to.
+/// Perl, because it is part of every Debian, small, and does not buffer `sysread` and `syswrite`.
 const PROGRAM: &str = r#"
 my ($tick, $line, $stdin) = (0, "", "");
 vec($stdin, 0, 1) = 1;
@@ -42,16 +42,16 @@ pub(crate) fn input_line(number: u64) -> String {
     format!("{number} {}\n", "x".repeat(padding))
 }
 
-/// Who the program said it was.
+/// The process, as the program reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Inside its box.
     pub(crate) pid: u32,
-    /// Of its process, as the kernel counts.
+    /// From `/proc/PID/stat`, in clock ticks.
     pub(crate) start_time: u64,
 }
 
-/// Reads along.
+/// Checks the output.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     rest: Vec<u8>,
@@ -65,7 +65,7 @@ impl Reader {
         self.rest.extend_from_slice(bytes);
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
-            let line = std::str::from_utf8(&line[..end]).context("it only says text")?;
+            let line = std::str::from_utf8(&line[..end]).context("the output is not UTF-8")?;
             self.line(line)?;
         }
         Ok(())
@@ -76,27 +76,33 @@ impl Reader {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
             "begin" => {
-                ensure!(self.identity.is_none(), "it began anew {so_far}: {line:?}");
-                let (pid, start_time) = rest.split_once(' ').context("who it is")?;
+                ensure!(
+                    self.identity.is_none(),
+                    "the program was restarted {so_far}: {line:?}"
+                );
+                let (pid, start_time) = rest.split_once(' ').context("no pid and start time")?;
                 self.identity = Some(Identity {
                     pid: pid.parse()?,
                     start_time: start_time.parse()?,
                 });
             }
-            _ if self.identity.is_none() => bail!("the beginning is lost: {line:?}"),
+            _ if self.identity.is_none() => bail!("the first line is lost: {line:?}"),
             "tick" => {
-                ensure!(rest == self.ticks.to_string(), "{so_far} it said {line:?}");
+                ensure!(
+                    rest == self.ticks.to_string(),
+                    "{so_far} the program printed {line:?}"
+                );
                 self.ticks += 1;
             }
             "echo" => {
                 let expected = input_line(self.echoes);
                 ensure!(
                     rest == expected.trim_end_matches('\n'),
-                    "{so_far} it said {line:?}"
+                    "{so_far} the program printed {line:?}"
                 );
                 self.echoes += 1;
             }
-            _ => bail!("{so_far} it said {line:?}"),
+            _ => bail!("{so_far} the program printed {line:?}"),
         }
         Ok(())
     }

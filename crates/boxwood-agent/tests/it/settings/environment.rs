@@ -99,7 +99,7 @@ fn the_template_forced_by_the_platform_is_used() {
 }
 
 #[test]
-fn variables_that_name_no_key_change_nothing_and_are_told() {
+fn variables_without_a_matching_key_are_ignored_and_reported() {
     let section = with(
         json!({}),
         &[
@@ -132,7 +132,7 @@ fn variables_that_name_no_key_change_nothing_and_are_told() {
 
 proptest! {
     #[test]
-    fn any_environment_leaves_a_section_that_can_be_judged(
+    fn no_environment_causes_a_panic(
         variables in proptest::collection::vec(("(BOX__)?[A-Za-z_]{0,20}|BOX__LOCAL__[A-Z_]{0,12}|BOX__ENABLED", ".{0,12}"), 0..8)
     ) {
         let section = BoxSection::default().with_environment(variables);

@@ -1,4 +1,4 @@
-//! Skills: who sees them, who may use them, and what for.
+//! Skills: visibility, activation, registration.
 
 use boxwood_agent::Agent;
 use boxwood_api::{AgentQuery, CreateSkillRequest, ErrorCode};
@@ -231,7 +231,7 @@ async fn visible_skills_are_read_and_activated_ones_are_changed() {
 }
 
 #[tokio::test]
-async fn a_skill_that_is_gone_or_hidden_is_active_no_more() {
+async fn a_removed_or_hidden_skill_is_no_longer_active() {
     let (boxes, agent) = with_skills();
     let run = json!({"command": "ls /workspace/.skills/csv"});
     call(

@@ -19,7 +19,7 @@ fn refused(tool: &str, arguments: Value) -> String {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn omitted_arguments_have_defaults() {
     assert_eq!(
         accepted("exec", json!({"command": "ls"})),
         Args::Exec(ExecArgs {
@@ -62,7 +62,7 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
-fn what_is_given_is_taken() {
+fn given_arguments_are_used() {
     assert_eq!(
         accepted(
             "exec",

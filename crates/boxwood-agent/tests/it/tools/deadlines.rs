@@ -76,7 +76,7 @@ async fn a_lost_command_ends_with_its_output_so_far() {
     assert_eq!(boxes.world().killed, 1);
 }
 
-/// Whatever was asked for, or nothing at all: what the runtime granted holds.
+/// The timeout that the runtime returns counts, not the requested one.
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_until_the_timeout_of_its_command() {
     for (requested_sec, granted_sec) in [(json!(null), 2), (json!(null), 600), (json!(5), 600)] {

@@ -1,4 +1,4 @@
-//! What comes of a command.
+//! Results of `exec`.
 
 use std::sync::Mutex;
 
@@ -216,7 +216,7 @@ async fn output_is_seen_while_the_command_runs() {
 }
 
 #[tokio::test]
-async fn a_workdir_is_anywhere_but_not_by_a_detour() {
+async fn a_workdir_outside_the_workspace_must_not_contain_parent_components() {
     let boxes = Double::default();
     let agent = boxes.agent();
     let run = async |workdir: &str| {

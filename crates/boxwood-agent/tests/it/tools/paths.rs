@@ -218,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn what_may_be_changed_is_a_part_of_what_may_be_read(path in "/workspace(/(\\.\\.|a|\\.skills)){0,6}|.{0,20}") {
+    fn every_writable_path_is_readable(path in "/workspace(/(\\.\\.|a|\\.skills)){0,6}|.{0,20}") {
         if let Ok(target) = resolve(&path) {
             prop_assert_eq!(resolve_readable(&path), Ok(target));
         }

@@ -132,7 +132,7 @@ async fn a_new_agent_continues_the_numbers_of_the_box() {
     long(&boxes, &boxes.agent(), vec![out(5_000)]).await;
     let result = long(&boxes, &boxes.agent(), vec![out(6_000)]).await;
     assert_eq!(result["stdout_file"], "/tmp/.boxwood/output/2.stdout");
-    // Whatever a box writes there: no number is made of it that could not be counted on from.
+    // A number that cannot be incremented is ignored, because the box can write any file there.
     let odd = "/tmp/.boxwood/output/18446744073709551615.stdout".to_owned();
     boxes.world().files.insert(odd, Vec::new());
     let result = long(&boxes, &boxes.agent(), vec![out(6_000)]).await;

@@ -64,7 +64,7 @@ async fn exit(socket: &mut Socket) -> Value {
 }
 
 #[tokio::test]
-async fn a_command_goes_on_without_its_client_and_is_taken_up_again() {
+async fn a_command_runs_on_without_its_client_and_can_be_resumed() {
     let api = Api::start().await;
     let spec = json!({"spec": {"cmd": "printf one; read line; printf \"two $line\"; exit 6"}, "stdin": true});
     let (mut socket, exec_id) = start(&api, spec).await;
@@ -174,7 +174,7 @@ async fn a_plain_command_is_listed_while_it_runs() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found_and_nonsense_is_refused() {
+async fn unknown_commands_are_not_found_and_invalid_requests_refused() {
     let api = Api::start().await;
     refused(&api.get(EXECS).await, 404, "session_not_found");
     api.post("/v1/sessions/e", &json!({})).await;

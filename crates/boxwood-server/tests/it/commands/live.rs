@@ -114,7 +114,7 @@ async fn characters_are_not_torn_between_events() {
 }
 
 #[tokio::test]
-async fn what_cannot_start_is_an_ordinary_error() {
+async fn an_invalid_stream_request_is_an_http_error() {
     let api = Api::start().await;
     let path = "/v1/sessions/w/exec/stream";
     refused(
@@ -130,7 +130,7 @@ async fn what_cannot_start_is_an_ordinary_error() {
 }
 
 #[tokio::test]
-async fn going_away_ends_the_command() {
+async fn a_disconnect_ends_the_command() {
     let api = Api::start().await;
     let dir = tempfile::tempdir().expect("a temporary directory");
     let alive = dir.path().join("alive");
@@ -298,7 +298,7 @@ async fn a_terminal_is_a_terminal() {
 }
 
 #[tokio::test]
-async fn bad_frames_are_told_and_forgiven() {
+async fn invalid_frames_are_reported_and_a_running_command_continues() {
     let api = Api::start().await;
     for (first, code) in [
         (Message::text("nonsense"), "validation_error"),
@@ -356,7 +356,7 @@ async fn bad_frames_are_told_and_forgiven() {
 }
 
 #[tokio::test]
-async fn much_output_arrives_whole_however_slowly_it_is_read() {
+async fn a_slow_reader_gets_all_output() {
     let api = Api::start().await;
     let mut socket = start(&api, json!({"spec": {"cmd": "head -c 5000000 /dev/zero"}})).await;
     tokio::time::sleep(Duration::from_millis(300)).await;

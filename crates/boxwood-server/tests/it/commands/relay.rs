@@ -230,7 +230,7 @@ async fn the_subprotocol_is_selected_on_request() {
     assert!(response.headers().get("sec-websocket-protocol").is_none());
 }
 
-/// A client that is cut off without a word: its connection stays, and nothing comes from it.
+/// A client that has crashed or lost its network: the connection stays open, but the client sends nothing.
 #[tokio::test]
 async fn a_client_that_does_not_answer_pings_is_detached() {
     let every = std::num::NonZeroU64::MIN;
@@ -249,7 +249,7 @@ async fn a_client_that_does_not_answer_pings_is_detached() {
         api.get(BASE).await.1["attached"] == true
     })
     .await;
-    // A living client answers pings by reading, and waits its turn meanwhile.
+    // The next client answers pings while it reads, and waits until it is attached.
     let mut next = api.socket(RELAY).await;
     next.send(Message::text("my turn")).await.expect("sent");
     assert_eq!(next_text(&mut next).await.as_deref(), Some("my turn"));
@@ -259,11 +259,11 @@ async fn a_client_that_does_not_answer_pings_is_detached() {
             let frame = frame.expect("a frame");
             assert!(frame.is_ping(), "{frame:?}");
         }
-        panic!("the living client was let go");
+        panic!("a client that answers pings was disconnected");
     };
     tokio::time::timeout(Duration::from_secs(4), listening)
         .await
-        .expect_err("it listens for as long as it likes");
+        .expect_err("the client stays attached");
     next.send(Message::text("still here")).await.expect("sent");
     assert_eq!(next_text(&mut next).await.as_deref(), Some("still here"));
 }

@@ -1,4 +1,4 @@
-//! Relays of bytes that are taken up again.
+//! Byte relays and streams that are resumed.
 
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ async fn bytes_go_both_ways_and_are_counted() {
     assert_eq!(bytes(&mut socket, 5).await.0, b"lo\n\xff\x00");
     socket.close(None).await.expect("closed");
 
-    // What was taken is not new.
+    // `now` starts after the output that was already delivered.
     let (mut socket, joined) = attach(&api, "now").await;
     assert_eq!(joined["stdout"], 8);
     send(&mut socket, b"!").await;
@@ -209,7 +209,10 @@ async fn unacknowledged_output_is_kept() {
     {
         count += message.into_data().len();
     }
-    assert!(count < 5_000_000, "{count} bytes without a word from us");
+    assert!(
+        count < 5_000_000,
+        "{count} bytes without an acknowledgement"
+    );
     control(&mut socket, &json!({"type": "ack", "stdout": count})).await;
     let rest = bytes(&mut socket, 500_000).await.0.len();
     assert!(rest >= 500_000);

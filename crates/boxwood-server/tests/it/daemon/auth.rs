@@ -1,4 +1,4 @@
-//! Who gets in, and who does not.
+//! Authentication: local users, tokens, origins, `Host` headers.
 
 use std::process::Stdio;
 use std::time::Duration;

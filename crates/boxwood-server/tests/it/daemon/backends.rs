@@ -1,4 +1,4 @@
-//! Several backends in one daemon: what it tells of them, and who may choose.
+//! Several backends in one daemon: status and selection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,9 @@ impl TwoBackends {
     async fn start(choice: &str, adjust: impl FnOnce(&mut Config)) -> Self {
         let [one, two] = ["one", "two"].map(FakeBackend::named);
         let candidates = [
-            Candidate::living(one.clone()),
+            Candidate::initialised(one.clone()),
             Candidate::absent("lost", "its program is missing", "install `lost`"),
-            Candidate::living(two.clone()),
+            Candidate::initialised(two.clone()),
         ];
         let backends = Backends::new(candidates, Choice::new(choice));
         let daemon = Daemon::start_backends(backends, adjust).await;
@@ -160,7 +160,7 @@ async fn a_profile_that_names_no_backend_of_ours_stops_the_start() {
     let backends = Backends::only(FakeBackend::named("one"));
     let error = serve_until(config, backends, |_| {}, Never)
         .await
-        .expect_err("such a daemon would only ever say no");
+        .expect_err("the profile's backend does not exist");
     assert_eq!(
         error.to_string(),
         "profiles.team.backend: unknown backend `none`, available backends: one"
@@ -213,7 +213,7 @@ async fn langbot_selects_the_backend_while_it_has_no_boxes() {
     }
     let ran = run(socket, "s").await;
     assert_eq!(ran["data"]["backend_name"], "two", "{ran}");
-    // A box lives: what was chosen for it stays chosen.
+    // LangBot has a box, so its backend does not change.
     assert_eq!(init(socket, "one").await, two);
     assert_eq!(run(socket, "t").await["data"]["backend_name"], "two");
     for session in ["s", "t"] {

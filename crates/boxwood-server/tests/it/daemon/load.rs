@@ -1,5 +1,5 @@
-//! More than the daemon takes on: refusals are typed and come at once, others are served as before,
-//! and afterwards nothing is left.
+//! Overload: excess requests are refused at once with a typed error, other clients are served, and all resources are
+//! released afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn exec(api: &Api, session: &str, cmd: &str) -> (StatusCode, Value) {
 }
 
 #[tokio::test]
-async fn a_crowd_in_one_session_is_bounded_and_leaves_the_others_alone() {
+async fn many_requests_to_one_session_are_bounded_and_do_not_affect_others() {
     let api = Api::start_with(|config| {
         config.load.at_once = Some(4);
         config.load.at_once_per_session = Some(4);
@@ -87,17 +87,17 @@ async fn a_crowd_in_one_session_is_bounded_and_leaves_the_others_alone() {
         } else {
             away += 1;
             refused(&got, 503, "capacity");
-            assert!(retry, "when to come back is part of the refusal");
+            assert!(retry, "the refusal has no retry-after header");
             assert!(got.1["error"]["hint"].is_string(), "{}", got.1);
         }
     }
-    assert_eq!((served, away), (12, 28), "four at work and eight in line");
+    assert_eq!((served, away), (12, 28), "four running and eight queued");
     is_at_rest(&api).await;
     assert_eq!(exec(&api, "crowd", "true").await.0, 200);
 }
 
 #[tokio::test]
-async fn callers_that_leave_the_line_leave_nothing() {
+async fn queued_requests_of_disconnected_clients_are_removed() {
     let api = Api::start_with(|config| config.load.at_once_per_session = Some(1)).await;
     api.post("/v1/sessions/s", &json!({})).await;
     let mut callers = Vec::new();

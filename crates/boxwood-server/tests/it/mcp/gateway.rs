@@ -1,4 +1,4 @@
-//! MCP clients on hosted servers, as far as the daemon has a say: who may speak, and which way it goes.
+//! MCP clients of hosted servers: routes, authentication, limits.
 
 use futures_util::StreamExt as _;
 use reqwest::{Method, RequestBuilder, Response};
@@ -16,7 +16,7 @@ fn post(api: &Api, path: &str, message: &Value) -> RequestBuilder {
         .json(message)
 }
 
-/// The message in an answer, whichever way it came.
+/// The message of a JSON response, or the last one of an event stream.
 async fn message(response: Response) -> Value {
     assert_eq!(response.status(), 200);
     let text = response.text().await.expect("a body");
@@ -76,7 +76,7 @@ async fn a_client_calls_a_tool_at_the_servers_own_address_and_at_that_of_all() {
 }
 
 #[tokio::test]
-async fn the_guard_stands_before_every_gateway_route() {
+async fn every_gateway_route_checks_token_origin_and_host() {
     let api = Api::start().await;
     added(&api, &tiny("tiny")).await;
     for path in ["/mcp/tiny", "/mcp/_all", "/mcp/tiny/messages?sessionId=x"] {
@@ -122,7 +122,7 @@ async fn an_mcp_session_belongs_to_the_client_that_created_it() {
 }
 
 #[tokio::test]
-async fn bodies_are_bounded_and_names_are_names() {
+async fn bodies_are_bounded_and_server_names_are_checked() {
     let api = Api::start_with(|config| config.http.max_body_bytes = 20_000).await;
     added(&api, &tiny("tiny")).await;
     let long =
@@ -171,7 +171,7 @@ async fn an_old_client_has_one_stream_for_everything() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_for_news_does_not_hold_up_a_daemon_that_stops() {
+async fn an_event_stream_does_not_delay_the_shutdown() {
     let api = Api::start_with(|config| config.http.drain_sec = 60).await;
     added(&api, &tiny("tiny")).await;
     let id = session(&api, "/mcp/tiny").await;
@@ -203,7 +203,7 @@ async fn a_server_whose_box_was_deleted_is_started_again() {
     assert_eq!(result["result"]["isError"], false, "{result}");
 }
 
-/// Its requests wait for a server that reads nothing; those of others find room.
+/// Requests of one token wait for a server that does not read. Requests of other tokens are served.
 #[tokio::test]
 async fn one_token_leaves_room_for_the_requests_of_others() {
     let api = Api::start_with(|config| config.load.bytes_in_flight_mb = Some(8)).await;

@@ -1,4 +1,4 @@
-//! The boxes of hosted MCP servers, at every door that leads into a session.
+//! Access to the boxes of hosted MCP servers through every API of a session.
 
 use futures_util::SinkExt as _;
 use reqwest::{Method, StatusCode};
@@ -141,7 +141,7 @@ fn is_tried(route: &str) -> bool {
 }
 
 #[tokio::test]
-async fn no_route_leads_a_client_into_the_box() {
+async fn clients_cannot_use_the_box_through_any_route() {
     let missed: Vec<String> = documented()
         .into_iter()
         .filter(|route| !is_tried(route))
@@ -180,7 +180,7 @@ async fn no_route_leads_a_client_into_the_box() {
 }
 
 #[tokio::test]
-async fn no_socket_leads_a_client_into_the_box() {
+async fn clients_cannot_use_the_box_through_a_websocket() {
     let api = with_server().await;
     let address = api.daemon.address();
     for path in [
@@ -216,7 +216,7 @@ async fn langbot(socket: &mut Socket, action: &str, data: Value) -> Value {
 }
 
 #[tokio::test]
-async fn neither_langbot_nor_the_agents_tools_lead_into_the_box() {
+async fn langbot_and_the_agent_tools_cannot_use_the_box() {
     let api = with_server().await;
     let socket = &mut api.socket("/rpc/ws").await;
     let id = json!("mcp-tiny");
@@ -243,7 +243,7 @@ async fn neither_langbot_nor_the_agents_tools_lead_into_the_box() {
     }
     let seen = langbot(socket, "box_get_sessions", json!({})).await;
     assert_eq!(seen["data"]["sessions"][0]["session_id"], id, "{seen}");
-    // One of its clients that goes takes its own boxes along, and no others.
+    // A shutdown by LangBot removes only its own boxes.
     langbot(socket, "box_shutdown", json!({})).await;
 
     let query = json!({
@@ -268,7 +268,7 @@ async fn neither_langbot_nor_the_agents_tools_lead_into_the_box() {
 }
 
 #[tokio::test]
-async fn no_event_tells_a_client_what_goes_on_in_the_box() {
+async fn clients_get_no_events_about_commands_in_the_box() {
     let api = with_server().await;
     let watch = |path: &str| api.request(Method::GET, path);
     let token = api.daemon.token("client");
@@ -308,7 +308,7 @@ async fn no_event_tells_a_client_what_goes_on_in_the_box() {
 }
 
 #[tokio::test]
-async fn the_operator_gets_in_on_saying_so() {
+async fn the_operator_header_gives_access_to_the_box() {
     let api = with_server().await;
     let exec = ask(&api, Method::POST, "/exec", &json!({"cmd": "echo here"}));
     let (status, done) = answer(exec.header(OPERATOR, "1")).await;

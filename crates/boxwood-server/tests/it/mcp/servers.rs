@@ -1,4 +1,4 @@
-//! MCP servers that the daemon hosts, over HTTP. Their programs run for real; only the walls are missing.
+//! MCP servers that the daemon hosts, over HTTP. Their programs are real, but run without isolation.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -16,8 +16,8 @@ const TINY: &str = include_str!("../tiny_server.py");
 
 const SECRET: &str = "s3cret-value-of-a-key";
 
-/// Through a shell: an interpreter that is named itself is looked for in the box first, and a box
-/// without walls has no place to write that down.
+/// Starts the server through a shell. For `python3` as the command, hosting would first locate the interpreter in the
+/// box, which needs a cache directory that the fake box does not have.
 fn started() -> [&'static str; 3] {
     ["-c", "exec python3 -u -c \"$0\"", TINY]
 }
@@ -80,7 +80,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn what_a_profile_locks_is_told_with_the_server() {
+async fn settings_that_a_profile_overrides_are_reported() {
     let api = Api::start().await;
     let mut spec = tiny("tight");
     spec["box"] = json!({"profile": "offline_readonly"});
@@ -204,7 +204,7 @@ async fn it_is_stopped_started_edited_and_replaced() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn invalid_requests_are_refused() {
     let api = Api::start().await;
     let servers = "/v1/mcp/servers";
     let post = |spec: Value| {
@@ -275,7 +275,7 @@ async fn values_of_variables_are_shown_nowhere() {
         "/v1/mcp/servers/tiny/logs",
         "/v1/sessions",
         "/v1/sessions/mcp-tiny",
-        // These only for the operator, and not for him either.
+        // Only the operator may read these, and they have no secrets either.
         "/v1/sessions/mcp-tiny/processes",
         "/v1/sessions/mcp-tiny/managed-process/main",
         "/v1/sessions/mcp-tiny/managed-process/main/logs",
@@ -324,7 +324,7 @@ async fn progress_comes_in_lines_and_ends() {
 }
 
 #[tokio::test]
-async fn who_waits_for_progress_does_not_hold_up_a_daemon_that_stops() {
+async fn a_progress_stream_does_not_delay_the_shutdown() {
     let api = Api::start_with(|config| config.http.drain_sec = 60).await;
     api.post("/v1/mcp/servers", &silent("silent")).await;
     let path = "/v1/mcp/servers/silent/progress";
@@ -500,7 +500,7 @@ async fn without_boxes_a_server_is_refused_in_its_own_phase() {
 }
 
 #[tokio::test]
-async fn watchers_and_metrics_see_how_servers_are() {
+async fn events_and_metrics_report_the_status_of_servers() {
     let api = Api::start().await;
     let events = api.request(Method::GET, "/v1/events").send().await;
     let mut events = events.expect("an answer").bytes_stream();

@@ -150,7 +150,7 @@ async fn an_image_in_use_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_pull_tells_its_news_and_its_end() {
+async fn a_pull_streams_its_progress_and_its_result() {
     let api = Api::start().await;
     api.backend.images.publish("tools/alpine:3");
     let events = pulled(&api, "/v1/images/tools%2Falpine%3A3/pull").await;

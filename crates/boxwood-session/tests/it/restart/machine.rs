@@ -1,4 +1,4 @@
-//! A machine on which one daemon follows another.
+//! A host on which daemons are started one after another.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use boxwood_test_support::{FakeBackend, FakeHost};
 
 use crate::{in_time, request};
 
-/// One machine and its state directory, over the lives of several daemons.
+/// One host and its state directory, used by several daemons in turn.
 pub(crate) struct Machine {
     pub(crate) host: Arc<FakeHost>,
     pub(crate) state: tempfile::TempDir,
@@ -49,8 +49,8 @@ impl Machine {
         (daemon, recovery)
     }
 
-    /// With -9. What hangs in this process has the ledger open for ever, so the next daemon is given
-    /// the files as they are at this moment.
+    /// Like `kill -9`. Tasks that hang keep the ledger of this process open, so the next daemon gets a copy of its
+    /// files.
     pub(crate) fn kill(&mut self, daemon: Daemon) {
         self.host.crash();
         self.lives += 1;
@@ -58,11 +58,11 @@ impl Machine {
         for suffix in ["", "-wal"] {
             let from = format!("{}{suffix}", self.path.display());
             let to = format!("{}{suffix}", next.display());
-            if std::fs::exists(&from).expect("a look") {
+            if std::fs::exists(&from).expect("readable") {
                 std::fs::copy(from, to).expect("copied");
             }
         }
-        // Not before: to close the ledger is more than a killed daemon does.
+        // Only after the copy: dropping closes the ledger, which a killed daemon does not do.
         drop(daemon);
         self.path = next;
     }
@@ -85,7 +85,7 @@ impl Daemon {
         result.expect("it runs").stdout
     }
 
-    /// Sessions, rows and boxes are the same ones.
+    /// Checks that listed sessions, ledger rows and running boxes are the same.
     pub(crate) async fn assert_all_agree(&self, host: &FakeHost) {
         let infos = self.sessions.list();
         let mut listed: Vec<_> = infos
@@ -98,7 +98,10 @@ impl Daemon {
             .into_iter()
             .map(|row| (row.incarnation, row.name))
             .collect();
-        assert_eq!(written, listed, "the ledger has what is told");
+        assert_eq!(
+            written, listed,
+            "ledger rows differ from the listed sessions"
+        );
         let mut running: Vec<_> = host
             .boxes()
             .iter()
@@ -107,6 +110,9 @@ impl Daemon {
         running.sort();
         let mut named: Vec<_> = listed.into_iter().map(|(_, name)| name).collect();
         named.sort();
-        assert_eq!(running, named, "what runs is what is told");
+        assert_eq!(
+            running, named,
+            "running boxes differ from the listed sessions"
+        );
     }
 }

@@ -128,8 +128,8 @@ async fn a_removed_ledger_is_rebuilt_from_running_boxes() {
 #[tokio::test]
 async fn a_daemon_killed_anywhere_in_a_creation_leaves_a_session_or_nothing() {
     for point in [
-        Point::BeforeWitness,
-        Point::AfterWitness,
+        Point::BeforeRecord,
+        Point::AfterRecord,
         Point::Made,
         Point::BeforeRemember,
         Point::AfterRemember,
@@ -144,7 +144,7 @@ async fn a_daemon_killed_anywhere_in_a_creation_leaves_a_session_or_nothing() {
         in_time(daemon.backend.killed()).await;
         asking.abort();
         let (daemon, recovery) = machine.restart(daemon).await;
-        // It was not reported, so it cannot be lost.
+        // The client got no response, so the session is not reported as lost.
         assert_eq!(recovery.lost, [], "{point:?}");
         let exists = daemon.sessions.detail(&id("s")).is_ok();
         assert_eq!(exists, point == Point::AfterRemember, "{point:?}");
@@ -222,7 +222,7 @@ async fn of_two_boxes_of_one_session_the_later_one_is_adopted() {
     later["incarnation"] = (first.incarnation + 5).into();
     let later = serde_json::to_vec(&later).expect("JSON");
     second.remember(&later).await.expect("remembered");
-    assert_eq!(machine.host.living().len(), 2);
+    assert_eq!(machine.host.running_boxes().len(), 2);
     machine.host.crash();
     drop((adopted, second, backend));
 
@@ -302,14 +302,14 @@ async fn a_shutdown_keeps_the_selected_boxes() {
         made.expect("a session");
         daemon.made("passing").await;
         in_time(daemon.sessions.shutdown(boxes)).await;
-        assert_eq!(machine.host.living().len(), kept.len(), "{boxes:?}");
+        assert_eq!(machine.host.running_boxes().len(), kept.len(), "{boxes:?}");
         // Later requests have no effect on detached boxes.
         let late = in_time(daemon.sessions.delete(&id("lasting"), "late")).await;
         late.expect_err("too late");
         let late = in_time(daemon.sessions.exec(request("passing", "true"))).await;
         late.expect_err("too late");
         drop(daemon);
-        assert_eq!(machine.host.living().len(), kept.len(), "{boxes:?}");
+        assert_eq!(machine.host.running_boxes().len(), kept.len(), "{boxes:?}");
         // The ledger was closed, so the next one opens the same files.
         let (daemon, recovery) = machine.daemon().await;
         assert_eq!(
@@ -345,7 +345,7 @@ async fn boxes_that_end_with_their_daemon_are_stopped_and_recorded() {
     in_time(sessions.shutdown(ShutdownBoxes::Keep)).await;
     assert!(backend.boxes().is_empty());
 
-    // And one whose daemon had no time for that.
+    // The same if the daemon was killed before it could record that.
     let (ledger, _) = Ledger::open(&path).await.expect("a ledger");
     let backends = Backends::only(FakeBackend::new() as _);
     let (sessions, _) = Sessions::recover(backends, Settings::default(), ledger.clone()).await;
@@ -386,15 +386,15 @@ fn a_full_state_directory_stops_new_sessions_and_nothing_else() {
         let text = refused.to_string();
         assert!(text.contains(&disk.path().display().to_string()), "{text}");
         assert_eq!(
-            machine.host.living().len(),
+            machine.host.running_boxes().len(),
             made + 2,
-            "nothing is left of it"
+            "the failed start left a box"
         );
 
         assert_eq!(daemon.says("lives", "echo on").await, "on\n");
         let deleted = in_time(daemon.sessions.delete(&id("goes"), "asked")).await;
         deleted.expect("it goes");
-        // The next daemon takes over what there is, on the disk that is full.
+        // The next daemon adopts the sessions although the disk is full.
         machine.host.crash();
         daemon.ledger.close().await;
         drop(daemon);
@@ -416,7 +416,7 @@ async fn a_damaged_ledger_costs_no_session() {
     let (daemon, _) = machine.daemon().await;
     daemon.made("s").await;
     machine.kill(daemon);
-    // What is in its log alone would be enough to read it.
+    // The ledger could be restored from its log alone.
     let log = format!("{}-wal", machine.path.display());
     std::fs::remove_file(log).expect("removed");
     std::fs::write(&machine.path, "no ledger at all").expect("written");
@@ -478,7 +478,7 @@ async fn added_mounts_are_known_to_the_next_daemon() {
     let both = [one.clone(), two.clone()];
     let found = daemon.sessions.detail(&id("s")).expect("there").session;
     assert_eq!(found.extra_mounts, both);
-    // They are known to be the same, so nothing joins again.
+    // The mounts are unchanged, so none is added.
     let recovered = in_time(daemon.sessions.get_or_create(by_platform(&both))).await;
     assert_eq!(recovered.expect("it fits").incarnation, found.incarnation);
     assert_eq!(daemon.backend.live_mounts(), 0);

@@ -1,4 +1,4 @@
-//! Coming back: to a process's output, to a live command, to a result; also after the daemon was killed.
+//! Resuming process output, streamed commands and results, also after the daemon was killed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use boxwood_test_support::FakeHost;
 
 use crate::{daemon, daemon_with, eventually, id, in_time, request, request_with, script};
 
-/// The next daemon on the same machine. Its ledger is new: what runs says enough.
+/// The next daemon on the same host. It has an empty ledger, because the boxes themselves are enough to adopt them.
 async fn next_daemon(host: &Arc<FakeHost>) -> Sessions {
     let backends = Backends::only(host.backend() as _);
     let recovering = Sessions::recover(backends, Settings::default(), Ledger::in_memory());
@@ -43,7 +43,7 @@ async fn attach_at(sessions: &Sessions, since: Since) -> Attachment {
         .expect("attached")
 }
 
-/// So many bytes, and where they began.
+/// Reads `length` bytes. Returns their offset and text.
 async fn read(attachment: &Attachment, length: usize) -> (u64, String) {
     let mut received = Vec::new();
     let mut began = None;
@@ -178,7 +178,7 @@ async fn an_unobserved_exit_is_reported_once() {
     assert_eq!(recovered.exited_at, info.exited_at);
     assert_eq!(recovered.exit_code, Some(7));
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(events.try_recv().is_err(), "nothing is told twice");
+    assert!(events.try_recv().is_err(), "an event was repeated");
 }
 
 #[tokio::test]
@@ -428,7 +428,7 @@ async fn a_streamed_command_is_adopted_by_the_next_daemon() {
             ..
         }
     ));
-    // And by the one after that, with the same end.
+    // The daemon after that knows the same result.
     host.crash();
     let third = next_daemon(&host).await;
     let ended = || {
@@ -443,7 +443,7 @@ async fn a_streamed_command_is_adopted_by_the_next_daemon() {
     );
     assert_eq!(result.stdout, "hello\none\ntwo\n");
     let new = streamed(&third, "@ say new", Resume::Never).await;
-    assert!(new.exec_id() > exec_id, "numbers do not come back");
+    assert!(new.exec_id() > exec_id, "an exec id was reused");
 }
 
 #[tokio::test]
@@ -498,7 +498,7 @@ async fn an_adopted_captured_command_keeps_output_input_and_deadline() {
     eventually("the other one's end", || result_of("name in").is_some()).await;
     let result = result_of("name in").expect("a result");
     assert_eq!(result.exit_code, Some(5));
-    assert!(result.stdout == input, "all of it, and nothing twice");
+    assert!(result.stdout == input, "output was lost or repeated");
     assert!(result.notices[0].contains("timeout_sec was shortened"));
     let execs = second.execs(&id("s")).expect("there");
     let mut ends = execs.into_iter().filter_map(|exec| exec.exit);

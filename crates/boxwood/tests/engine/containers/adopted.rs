@@ -1,4 +1,4 @@
-//! The daemon is killed. Its containers go on, and the next daemon has them, engine or no engine.
+//! The daemon is killed. Its containers keep running, and the next daemon adopts them, also if the engine is unavailable.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ async fn containers_outlive_a_killed_daemon_and_go_with_the_next_one() {
     let text = stdout_of(&second.client, "lasting", "cat /workspace/file").await;
     assert_eq!(text, "written\n");
     assert_eq!(engine.init_of(&name), init);
-    // The first new box sweeps what dead daemons left; this one has an owner again.
+    // The first new box removes leftovers of killed daemons. An adopted box is not one of them.
     stdout_of(&second.client, "new", "true").await;
     assert!(listed(&second).await.contains(&name));
     engine_has_only_boxes_of(&engine, &[&second], &[]).await;

@@ -39,7 +39,7 @@ async fn images_are_listed_imported_used_pulled_and_removed() {
     let result = answered("a command", daemon.client.exec(&session, &request)).await;
     assert_eq!(result.expect("it runs").stdout, "imported\n");
 
-    // Not while a box stands on it.
+    // Refused while a box uses the image.
     let (well_removed, output) = daemon.verb(&["image", "rm", &name, on[0], on[1]]).await;
     assert!(!well_removed && output.contains("hint:"), "{output}");
     let delete = daemon.client.delete_session(&session);

@@ -1,5 +1,5 @@
-//! Texts that would be options, separators or further arguments, in every place that a client fills:
-//! each arrives as it is or is refused, and none changes how a container is made.
+//! Texts that could be taken for options, separators or further arguments, in every field of a request. Each is passed on
+//! unchanged or refused, and none changes the configuration of a container.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn texts() -> Vec<String> {
     texts
 }
 
-/// What a container is, without what differs between any two.
+/// The configuration of a container, without values that always differ.
 fn shape(engine: &Engine, container: &str) -> Value {
     let inspected = engine.inspect(container);
     let mut shape = json!({
@@ -47,7 +47,7 @@ fn shape(engine: &Engine, container: &str) -> Value {
         "host": inspected["HostConfig"],
         "mounts": inspected["Mounts"].as_array().map(Vec::len),
     });
-    // Podman tells sets in any order.
+    // Podman lists sets in any order.
     for path in [
         "/host/CapAdd",
         "/host/CapDrop",
@@ -82,7 +82,7 @@ fn shape(engine: &Engine, container: &str) -> Value {
     shape
 }
 
-/// Sessions that are asked for with a text somewhere in them.
+/// Creates sessions with a text in each field.
 struct Bench {
     engine: Engine,
     daemon: Daemon,
@@ -114,7 +114,7 @@ impl Bench {
         ask(&self.daemon, "POST", &path, Some(body)).await
     }
 
-    /// The session's container, which is one like every other; then the session goes.
+    /// Checks that the container has the usual configuration, and deletes the session.
     async fn is_plain_and_goes(&self, session: &str) -> Value {
         let path = format!("/v1/sessions/{}", segment(session));
         let (status, response) = ask(&self.daemon, "GET", &path, None).await;
@@ -128,7 +128,7 @@ impl Bench {
     }
 }
 
-/// A refusal in words that a program understands.
+/// The response is a client error with a specific code.
 #[track_caller]
 fn is_refused(what: &str, text: &str, (status, body): &(u16, Value)) {
     assert!(
@@ -187,7 +187,7 @@ async fn what_a_command_is_given_arrives_as_it_is() {
             );
         }
 
-        // The shell's own: what it hands on it has read and written again.
+        // Read from `/proc`, because the shell rewrites the variables that it passes on.
         let name = json!({"cmd": "cat /proc/$$/environ; true", "env": {&text: "given"}});
         let answer = bench.exec("plain", &name).await;
         if answer.0 == 200 {
@@ -211,7 +211,7 @@ async fn what_a_command_is_given_arrives_as_it_is() {
             answer.1
         );
 
-        // A command is the shell's to judge; the box stays what it is.
+        // The shell in the box interprets the command; the container is unchanged.
         let answer = bench
             .exec("plain", &json!({"cmd": &text, "timeout_sec": 10}))
             .await;

@@ -31,7 +31,7 @@ async fn survives(test: &str, meddle: impl Fn(&Engine, &str)) {
     .await;
     assert!(other.goes_on(), "another session has suffered");
 
-    // The next command has a box again, and it is a new one.
+    // The next command gets a new box.
     assert_eq!(
         stdout_of(&daemon.client, "robbed", "echo back").await,
         "back\n"

@@ -1,4 +1,4 @@
-//! Images that are not there: fetched, with news of it, or refused.
+//! Missing images are pulled, with progress events, or refused.
 
 use boxwood_api::{ErrorCode, EventKind, SpecRequest};
 use boxwood_client::ClientError;
@@ -8,7 +8,7 @@ use crate::daemon::{Daemon, DaemonSettings};
 use crate::engine::{Engine, variable};
 use crate::waiting::answered;
 
-/// With pulls, which the other tests do without.
+/// A daemon that may pull images. The other tests disable it.
 fn pulling(engine: &Engine) -> DaemonSettings {
     let name = match engine.name {
         "docker" => "BOXWOOD_DOCKER__PULL",

@@ -1,5 +1,5 @@
-//! Docker's daemon goes away under load. Every call is answered, nothing is left, and when the engine
-//! is back so is service.
+//! Docker's daemon stops under load. Every request gets a response, nothing leaks, and boxes start again when the engine
+//! is back.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::traces::{cgroups_of, marker, running};
 use crate::waiting::{SETTLED, answered, until};
 
 const SESSIONS: [&str; 4] = ["one", "two", "three", "four"];
-/// A status that costs nothing comes at once, on a machine however busy.
+/// Limit of a status request, which does not use the engine.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 struct Load {
@@ -61,7 +61,7 @@ async fn status_comes_at_once(daemon: &Daemon) {
     assert!(begin.elapsed() < AT_ONCE, "it took {:?}", begin.elapsed());
 }
 
-/// An engine that was away is looked at again after a few seconds; until then the answer is no.
+/// An unavailable engine is probed again after a few seconds.
 async fn serves_again(daemon: &Daemon) {
     let begin = Instant::now();
     while let Err(error) = exec(&daemon.client, SESSIONS[0], "true").await {
@@ -71,7 +71,7 @@ async fn serves_again(daemon: &Daemon) {
     }
 }
 
-/// After everything: the engine serves again, and nothing of what was is left.
+/// At the end: the engine works again, and nothing is left.
 async fn all_is_well(daemon: Daemon, dockerd: &Dockerd, load: &[String], markers: &[String]) {
     serves_again(&daemon).await;
     for session in SESSIONS {
@@ -106,7 +106,7 @@ async fn a_docker_that_is_stopped_takes_its_boxes_and_brings_service_back() {
     let load = load(&daemon, &dockerd, "stopped").await;
 
     dockerd.signal(Signal::TERM);
-    // A box that is asked for while the engine goes gets an answer as well.
+    // A request for a new box while the engine stops gets a response as well.
     let late = exec(&daemon.client, "late", "true").await;
     if let Err(error) = late {
         assert_eq!(error.code(), ErrorCode::BackendUnavailable, "{error}");
@@ -146,7 +146,7 @@ async fn boxes_serve_on_while_docker_is_killed() {
     status_comes_at_once(&daemon).await;
     is_refused_as_unavailable(&daemon.client, "five").await;
 
-    // What is deleted meanwhile ends now; its record goes later.
+    // The processes of a box that is deleted meanwhile end at once. Its container is removed later.
     let deleted = answered("a delete", daemon.client.delete_session(&id("one"))).await;
     deleted.expect("it is deleted");
     for marker in [&load.markers[0], &load.process] {
@@ -156,7 +156,7 @@ async fn boxes_serve_on_while_docker_is_killed() {
 
     dockerd.start_again().await;
     engine_has_only_boxes_of(&dockerd.engine, &[&daemon], &[]).await;
-    // Docker ends what ran under a daemon that died, unless it is told to keep it.
+    // Docker ends the containers of a killed daemon unless `live-restore` is set.
     for call in load.calls {
         call.ends_by(&[Reason::BoxGone]).await;
     }
@@ -216,7 +216,7 @@ async fn an_engine_that_does_not_respond_delays_only_its_own_requests() {
     deleted.expect("it is deleted");
     assert_eq!(running(&load.markers[0]), 0, "a deleted session runs on");
     load.calls.remove(0).ends_by(&[Reason::Cancelled]).await;
-    // From now on the daemon knows, and no request waits again.
+    // From now on the daemon knows that the engine is unavailable, and no request waits for it.
     status_comes_at_once(&daemon).await;
     let begin = Instant::now();
     let deleted = answered("a delete", daemon.client.delete_session(&id("two"))).await;

@@ -1,5 +1,4 @@
-//! Two daemons on one engine, beside a box of LangBot Box's runtime. One of them is killed again and
-//! again.
+//! Two daemons and LangBot Box use the same engine. One of the daemons is killed repeatedly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::engine::Engine;
 use crate::traces::{began, marker, running};
 use crate::waiting::{answered, until};
 
-/// How often one daemon is killed.
+/// Number of kills.
 fn rounds() -> u32 {
     if long_form() { 100 } else { 10 }
 }
@@ -24,7 +23,7 @@ fn rounds() -> u32 {
 /// A container of LangBot Box.
 const OTHER: &str = "langbot-box";
 
-/// What must not change of the other daemon's box.
+/// State of the other daemon's box that must not change.
 #[derive(Debug, PartialEq, Eq)]
 struct Same {
     id: String,
@@ -102,7 +101,7 @@ async fn repeated_kills_of_one_daemon_affect_no_other_box_and_leave_nothing() {
             box_of_mortal = Some((name, now));
         }
         if round % 4 == 3 {
-            // Killed at some moment of a start, another one every time.
+            // Killed at different moments of a start.
             let client = mortal.client.clone();
             let start = tokio::spawn(async move { exec(&client, "young", "true").await });
             tokio::time::sleep(Duration::from_millis(u64::from(round) * 6)).await;
@@ -116,7 +115,7 @@ async fn repeated_kills_of_one_daemon_affect_no_other_box_and_leave_nothing() {
             assert_eq!(error.code(), ErrorCode::SessionNotFound, "{error}");
         }
         stdout_of(&mortal.client, "mortal", "true").await;
-        // The sweep of what earlier lives left comes with the first box of this one.
+        // Leftovers of earlier daemons are removed with the first box of this one.
         if is_looked_at(round) {
             stdout_of(&mortal.client, "young", "true").await;
             engine_has_only_boxes_of(engine, &[&steady, &mortal], &[OTHER]).await;
@@ -133,7 +132,7 @@ async fn repeated_kills_of_one_daemon_affect_no_other_box_and_leave_nothing() {
         }
         directory = Some(mortal.kill().await);
     }
-    // Its boxes wait for it, and other daemons leave them alone.
+    // Its boxes wait for the next daemon, and other daemons do not remove them.
     assert_eq!(running(&lasting), 1);
     stdout_of(&steady.client, "another", "true").await;
     assert_eq!(running(&lasting), 1, "another daemon has touched it");

@@ -1,4 +1,4 @@
-//! The page for authors of platforms does what it says.
+//! Runs the examples of the documentation for platform authors.
 //!
 //! Every `sh` block of the page is run, in order, on one fresh daemon. Where a `json` block follows,
 //! it is a part of what the block before printed; `…` is anything.

@@ -1,4 +1,4 @@
-//! Agents whose boxes are in a daemon elsewhere: what becomes of their calls when it goes and comes.
+//! Agents that use the boxes of another daemon, which is stopped and restarted during calls.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use crate::support::daemon::Daemon;
 use crate::support::host::wait_until;
 
-/// Less than a call takes that waits for an answer in vain, and more than a busy machine needs.
+/// Shorter than the timeout of a call, and enough for an immediate refusal on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(12);
 
 /// An agent with its boxes in a daemon, as a program would embed it.
@@ -49,7 +49,7 @@ impl Platform {
         self.runtime.block_on(future)
     }
 
-    /// Calls `exec` and tells of every piece of its output.
+    /// Starts `exec` and forwards its output.
     fn begin(&self, command: &str) -> Exec {
         let (sender, output) = mpsc::channel();
         let (agent, call) = (self.agent(), exec(command));
@@ -167,7 +167,7 @@ fn a_daemon_that_is_suspended_for_a_while_loses_nothing_of_a_command() {
 }
 
 #[test]
-fn a_daemon_that_is_not_there_at_first_is_used_when_it_comes() {
+fn a_daemon_that_starts_later_is_used() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let socket = directory.path().join("state/run/boxwood.sock");
     let platform = Platform::of_socket(&socket);
@@ -209,7 +209,7 @@ fn calls_to_a_daemon_that_was_stopped_are_refused_at_once() {
     platform.dispose();
 }
 
-/// What a platform does that gives up on a command: it ends, whatever the daemon does meanwhile.
+/// A platform cancels a command by dropping it.
 #[test]
 fn a_command_that_is_dropped_ends_in_the_box() {
     let daemon = Daemon::start();

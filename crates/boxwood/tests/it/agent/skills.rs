@@ -1,4 +1,4 @@
-//! Skills in an agent's hands, in real boxes.
+//! Skills that agents use in real boxes.
 
 use std::fs;
 use std::process::Command;
@@ -168,7 +168,7 @@ fn a_directory_of_the_box_becomes_a_skill() {
 }
 
 #[test]
-fn nothing_else_becomes_one() {
+fn other_paths_cannot_be_registered_as_skills() {
     let (daemon, _local) = with_skills(&[]);
     let secret = tempfile::NamedTempFile::new().expect("a file");
     fs::write(secret.path(), "secret of the host").expect("written");
@@ -214,7 +214,7 @@ with zipfile.ZipFile(sys.argv[1], 'w') as wheel:
 
 const NEEDS: &str = "/workspace/.skills/py/greeter-1.0-py3-none-any.whl\n";
 
-/// What the package said and where it is, and whether that was built for this call.
+/// Returns the output, with the path of the environment, and whether this call built the environment.
 fn greet(call: Command) -> (String, bool) {
     let command = "python -c 'import greeter; print(greeter.hello())'; echo $VIRTUAL_ENV";
     let request =

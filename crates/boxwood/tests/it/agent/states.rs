@@ -1,4 +1,4 @@
-//! An agent whose boxes are off, gone, or on another daemon that is killed.
+//! Agents whose boxes are disabled, have ended, or are on another daemon that is killed.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -143,7 +143,7 @@ fn boxes_of_another_daemon_are_used_and_nothing_is_lost_when_it_is_killed() {
 }
 
 #[test]
-fn a_daemon_that_is_gone_is_noticed_and_found_again() {
+fn the_loss_and_the_return_of_a_daemon_are_detected() {
     let mut other = Daemon::start();
     let agent = agent_of(&other);
     wait_until("the connection", || state(&agent).is_null());
@@ -167,7 +167,7 @@ fn a_daemon_that_is_gone_is_noticed_and_found_again() {
     assert_eq!(listed.code, Some(1), "{}", listed.all());
 
     let _other = Daemon::start_in(directory);
-    // It is looked for ever more rarely, at most once a minute.
+    // The interval between connection attempts grows to one minute.
     let began = Instant::now();
     while !state(&agent).is_null() {
         assert!(began.elapsed() < Duration::from_secs(75), "not found again");

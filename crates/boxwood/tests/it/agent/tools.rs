@@ -1,4 +1,4 @@
-//! An agent's tools in real boxes: which box a conversation gets, and what it may do there.
+//! The agent tools in real boxes: the box of each conversation, and its limits.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::command::run_with_input;
 use crate::support::daemon::{Daemon, serve_command};
 
-/// What a call came to: the tool's result, or the error it was refused with.
+/// The tool's result, or the error of a refused call.
 pub(crate) type ToolResult = Result<Value, Value>;
 
 pub(crate) fn call(daemon: &Daemon, tool: &str, arguments: &Value, query: &Value) -> ToolResult {
@@ -27,7 +27,7 @@ pub(crate) fn call(daemon: &Daemon, tool: &str, arguments: &Value, query: &Value
     Ok(result)
 }
 
-/// In the conversation that all calls without another one share.
+/// Calls a tool in the default conversation of these tests.
 pub(crate) fn tool(daemon: &Daemon, name: &str, arguments: &Value) -> ToolResult {
     call(daemon, name, arguments, &person("a"))
 }

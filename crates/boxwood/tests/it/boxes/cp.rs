@@ -103,7 +103,7 @@ fn an_existing_link_is_replaced_and_not_followed() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_files_are_reported_by_name() {
     let daemon = Daemon::start();
     daemon.run(&["create", "s"]).ok();
     let output = daemon.run(&["cp", "s:/workspace/nope", "/tmp"]);

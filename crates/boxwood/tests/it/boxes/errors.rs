@@ -1,4 +1,4 @@
-//! What people read when something is wrong.
+//! Errors and hints of the command.
 
 use crate::support::command::{boxwood, run};
 
@@ -6,7 +6,7 @@ use crate::support::command::{boxwood, run};
 const NO_DAEMON: &str = "http://127.0.0.1:1";
 
 #[test]
-fn a_missing_daemon_is_named_with_the_way_out() {
+fn a_missing_daemon_is_reported_with_its_address_and_a_hint() {
     let output = run(&["--url", NO_DAEMON, "ls"]);
     insta::assert_snapshot!(output.all(), @r"
     exit 1
@@ -103,8 +103,17 @@ fn a_terminal_where_there_is_none_is_refused() {
     exit 2
     --- stdout
     --- stderr
-    error: `-t` needs a terminal, and stdin is not one
-    hint: leave `-t` out; `-i` alone passes stdin on
+    error: stdin is not a terminal
+    hint: omit `-t`; `-i` alone passes stdin to the command
+    ");
+    // `sh` has no `-t`.
+    let output = run(&["--url", NO_DAEMON, "sh", "s"]);
+    insta::assert_snapshot!(output.all(), @r"
+    exit 2
+    --- stdout
+    --- stderr
+    error: stdin is not a terminal
+    hint: `boxwood exec -i SESSION -- sh` passes stdin to a shell
     ");
 }
 
@@ -125,7 +134,7 @@ fn invalid_values_are_refused_with_an_example() {
     );
     check(
         &["exec", "s", "--memory", "512", "--", "true"],
-        "`512` is less than 1 MiB; did you mean `512m`?",
+        "`512` is less than 1 MiB; write `512m` or `2g`",
     );
     check(
         &["exec", "s", "-v", "/data", "--", "true"],
@@ -133,11 +142,11 @@ fn invalid_values_are_refused_with_an_example() {
     );
     check(
         &["exec", "s", "-e", "BOXWOOD_TEST_SURELY_UNSET", "--", "true"],
-        "`BOXWOOD_TEST_SURELY_UNSET` is not set here",
+        "`BOXWOOD_TEST_SURELY_UNSET` is not set in your environment",
     );
     check(
         &["exec", "s", "--require", "magic", "--", "true"],
-        "unknown; there are user_namespace",
+        "unknown mechanism; use one of user_namespace",
     );
     check(&["exec", "", "--", "true"], "session_id must not be empty");
     check(&["kill", "-s", "NOPE", "s"], "there is no signal `NOPE`");
@@ -167,6 +176,13 @@ fn a_configuration_that_does_not_parse_stops_the_start_with_its_key() {
     assert!(output.stderr.starts_with("error: "), "{}", output.stderr);
     assert!(output.stderr.contains("config.toml"), "{}", output.stderr);
     assert!(output.stderr.contains("ttl_sek"), "{}", output.stderr);
+    std::fs::write(&file, "listen =\n").expect("written");
+    let output = run(&["serve", "--config", file.to_str().expect("UTF-8")]);
+    assert!(
+        output.stderr.contains("\n    1 | listen ="),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn a_directory_becomes_an_image_that_boxes_run_from() {
     let (daemon, rootfs) = (Daemon::start(), Rootfs::new("one"));
     let output = daemon.run(&["image", "import", &rootfs.text(), "tools/box"]);
     assert_eq!(output.ok(), "tools/box:latest\n");
-    // Everything that makes the tree is there: links, modes, and nothing of this machine's.
+    // Links and modes are kept, and no files of the host are visible.
     let script = "cat /etc/mark; readlink /bin/sh; stat -c %h /bin/echo; \
                   stat -c %a / /bin/busybox; ls /usr/bin 2>/dev/null; true";
     let args = [
@@ -95,7 +95,7 @@ fn a_directory_becomes_an_image_that_boxes_run_from() {
         (&image["backend"], &image["source"]),
         (&"native".into(), &"store".into())
     );
-    // Sent once, though it has two names.
+    // A file with two hard links is stored once.
     let busybox = fs::metadata("/bin/busybox").expect("there").len();
     let size = image["size_bytes"].as_u64().expect("a size");
     assert!(size >= busybox && size < 2 * busybox, "{size}");
@@ -144,7 +144,7 @@ fn an_image_in_use_stays_and_a_replaced_one_lives_on_in_its_boxes() {
 }
 
 #[test]
-fn a_box_from_no_image_says_how_to_bring_it() {
+fn a_missing_image_is_reported_with_the_import_command() {
     let daemon = Daemon::start();
     let output = mark(&daemon, "s", "tools");
     assert_eq!(output.code, Some(125), "{}", output.all());
@@ -172,7 +172,7 @@ fn a_box_from_no_image_says_how_to_bring_it() {
 }
 
 #[test]
-fn what_cannot_be_an_image_is_refused_and_leaves_nothing() {
+fn invalid_images_are_refused_and_leave_no_files() {
     let (daemon, rootfs) = (Daemon::start(), Rootfs::new("x"));
     let refuse = |args: &[&str], code: i32, because: &str| {
         let output = daemon.run(args);
@@ -188,10 +188,14 @@ fn what_cannot_be_an_image_is_refused_and_leaves_nothing() {
     refuse(
         &["image", "import", &text, "--", "-x"],
         2,
-        "is no image name",
+        "is not a valid image name",
     );
     refuse(&["image", "import", &text, "Up"], 2, "lower-case");
-    refuse(&["image", "import", &text, "a b"], 2, "is no image name");
+    refuse(
+        &["image", "import", &text, "a b"],
+        2,
+        "is not a valid image name",
+    );
     refuse(&["image", "import", "-"], 2, "is not a valid image name");
     refuse(
         &["image", "import", "/nowhere", "a"],

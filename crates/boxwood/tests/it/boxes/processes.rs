@@ -21,7 +21,7 @@ fn a_managed_process_is_started_spoken_to_and_stopped() {
     assert_eq!(started.ok(), "echo\n");
     assert!(daemon.run(&["ps", "s"]).ok().contains("running"));
 
-    // One line in, one line out; then we hang up and the process lives on.
+    // One line in, one line out; the process keeps running after the client disconnects.
     let mut child = daemon
         .command(&["attach", "s", "echo"])
         .stdin(Stdio::piped())
@@ -37,7 +37,7 @@ fn a_managed_process_is_started_spoken_to_and_stopped() {
     child.kill().expect("killed");
     child.wait().expect("ended");
 
-    // What it said to stdout says nothing about its stderr.
+    // Each stream is logged at its own time.
     wait_until("both streams to be logged", || {
         let logs = daemon.run(&["logs", "s", "echo"]);
         logs.stdout == "got hello\n" && logs.stderr == "saw hello\n"
@@ -120,7 +120,7 @@ fn events_are_printed_as_they_happen() {
         .spawn()
         .expect("boxwood runs");
     let mut lines = BufReader::new(watcher.stdout.take().expect("piped")).lines();
-    // The watcher is connected once it has told of a session of its own; until then try again.
+    // The watcher is connected once it prints an event. Create sessions until then.
     let (sender, events) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         while let Some(Ok(line)) = lines.next() {

@@ -17,7 +17,7 @@ fn the_daemon_says_one_line_when_it_is_ready_and_drains_when_told() {
 }
 
 #[test]
-fn a_second_daemon_on_the_same_state_is_refused_with_the_way_out() {
+fn a_second_daemon_on_the_same_state_is_refused_with_a_hint() {
     let daemon = Daemon::start();
     let state = daemon.directory().join("state");
     let output = boxwood()

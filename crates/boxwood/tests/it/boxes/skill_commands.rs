@@ -167,7 +167,7 @@ fn an_archive_goes_round() {
 }
 
 #[test]
-fn of_several_skills_those_that_are_meant_are_taken() {
+fn only_the_selected_skills_of_a_directory_are_installed() {
     let (daemon, local) = (Daemon::start(), LocalDirectory::new());
     for name in ["all/pdf", "all/office/csv", "all/office/xls"] {
         local.skill(name);
@@ -180,7 +180,7 @@ fn of_several_skills_those_that_are_meant_are_taken() {
     xls    office/xls   0          The skill xls
     pdf    pdf          0          The skill pdf
     ");
-    assert_eq!(names(&daemon), "", "nothing is installed by looking");
+    assert_eq!(names(&daemon), "", "a dry run installed a skill");
 
     let output = daemon.run(&["skill", "add", &all]);
     assert_eq!(output.code, Some(1), "{}", output.all());
@@ -201,7 +201,7 @@ fn of_several_skills_those_that_are_meant_are_taken() {
 }
 
 #[test]
-fn what_is_no_skill_is_not_sent() {
+fn a_directory_without_a_skill_is_not_sent() {
     let (daemon, local) = (Daemon::start(), LocalDirectory::new());
     local.file("empty/readme", "x");
     let output = daemon.run(&["skill", "add", &local.text("empty")]);

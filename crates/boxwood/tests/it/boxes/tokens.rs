@@ -48,11 +48,14 @@ fn names_are_unique_and_known() {
     error: a token named `ci` already exists
     hint: remove it first with `boxwood token rm`, or choose another name
     ");
-    insta::assert_snapshot!(state.token(&["rm", "other"]).all(), @r"
+    insta::assert_snapshot!(state.token(&["rm", "other", "ci", "third"]).all(), @r"
     exit 1
     --- stdout
+    ci
     --- stderr
     error: no token is named `other`
+    hint: `boxwood token ls` shows the names
+    error: no token is named `third`
     hint: `boxwood token ls` shows the names
     ");
 }

@@ -1,4 +1,4 @@
-//! Help texts: the whole. A change here is a change of what people read.
+//! Help texts: the overview. A change here changes what users read.
 
 use crate::support::command::{help, run};
 
@@ -16,7 +16,7 @@ fn the_whole() {
       sh          Open a shell in a session
       create      Create a session
       ls          List sessions [alias: list]
-      ps          List what runs in a session
+      ps          List the processes and commands of a session
       inspect     Show everything about a session, a managed process or a command
       cp          Copy files between this machine and a session
       start       Start a managed process in a session
@@ -28,10 +28,10 @@ fn the_whole() {
       events      Watch events of the daemon
       profiles    List profiles
       skill       Manage skills
-      tool        Call the tools of agents
+      tool        List and call the agent tools
       image       Manage images
       mcp         Run MCP servers in boxes
-      mcp-server  Serve the agent's tools to an MCP client
+      mcp-server  Serve the agent tools to an MCP client
       serve       Run the daemon
       doctor      Check which isolation mechanisms and backends work
       token       Manage access tokens
@@ -96,7 +96,7 @@ fn every_verb_has_a_short_help_of_its_own() {
     for verb in verbs {
         let short = run(&[verb, "-h"]).ok();
         let long = run(&[verb, "--help"]).ok();
-        assert!(short.contains("Examples:"), "`{verb} -h` teaches nothing");
+        assert!(short.contains("Examples:"), "`{verb} -h` has no examples");
         assert!(short.len() < long.len(), "`{verb}` has only one help");
         count += 1;
     }

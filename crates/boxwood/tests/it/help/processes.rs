@@ -1,11 +1,11 @@
-//! Help texts: verbs about managed processes. A change here is a change of what people read.
+//! Help texts: verbs about managed processes. A change here changes what users read.
 
 use crate::support::command::help;
 
 #[test]
 fn ps() {
     insta::assert_snapshot!(help(&["ps"]), @r"
-    List what runs in a session
+    List the processes and commands of a session
 
     Without a session, lists the sessions.
 

@@ -1,4 +1,4 @@
-//! Help texts: verbs about sessions. A change here is a change of what people read.
+//! Help texts: verbs about sessions. A change here changes what users read.
 
 use crate::support::command::help;
 

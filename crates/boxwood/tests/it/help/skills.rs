@@ -1,4 +1,4 @@
-//! Help texts: `skill` and its actions. A change here is a change of what people read.
+//! Help texts: `skill` and its actions. A change here changes what users read.
 
 use crate::support::command::help;
 

@@ -1,4 +1,4 @@
-//! Help texts: verbs about the daemon and this machine. A change here is a change of what people read.
+//! Help texts: verbs about the daemon and this machine. A change here changes what users read.
 
 use crate::support::command::help;
 
@@ -26,8 +26,9 @@ fn serve() {
           --backend <NAME>
               Backend of the boxes: auto, local, native, docker, podman or nsjail [default: auto]
 
-              `auto` and `local` use the first that works, in that order, when a session is created. A
-              named backend has no fallback. Profiles and requests can name another.
+              `auto` and `local` use the first that works when a session is created, in the order
+              native, docker, podman, nsjail. A named backend has no fallback. Profiles and requests can
+              name another.
 
               [env: BOXWOOD_BACKEND]
 

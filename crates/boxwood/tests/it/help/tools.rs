@@ -1,8 +1,8 @@
-//! Help texts: `tool` and its actions. A change here is a change of what people read.
+//! Help texts: `tool` and its actions. A change here changes what users read.
 
 use crate::support::command::help;
 
-/// What only these have; the global options stand in the other help tests.
+/// The help without the global options, which other tests compare.
 fn own_help(args: &[&str]) -> String {
     let text = help(args);
     let (own_help, rest) = text.split_once("Global options:").expect("global options");
@@ -13,7 +13,7 @@ fn own_help(args: &[&str]) -> String {
 #[test]
 fn the_verb() {
     insta::assert_snapshot!(own_help(&["tool"]), @r#"
-    Call the tools of agents
+    List and call the agent tools
 
     These are the tools that platforms call over HTTP and agents over MCP. A tool runs in the box of a
     conversation, which `--query` selects.

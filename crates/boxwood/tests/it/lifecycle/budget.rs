@@ -1,5 +1,5 @@
-//! What a warm command, a new box and an idle daemon may cost. A change that needs more raises the
-//! number here, where a reader of the change sees it.
+//! Limits of the system calls of a command and of a new box, and of the memory of an idle daemon. A change that needs more
+//! raises the number here, where reviewers see it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,8 +18,8 @@ const CREATE_CALLS: usize = 165;
 /// Memory of a daemon without boxes that is backed by no file: 4,616 were counted.
 const IDLE_KIB: u64 = 6 * 1024;
 
-/// How often threads wait for each other and for news depends on how busy the machine is, and builds
-/// with debug assertions check every descriptor that they close.
+/// The number of waits depends on how busy the machine is, and builds with debug assertions call `fcntl` for every
+/// closed descriptor.
 const NOT_COUNTED: [&str; 6] = [
     "epoll_pwait",
     "epoll_wait",

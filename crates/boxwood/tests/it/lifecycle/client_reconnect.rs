@@ -1,4 +1,4 @@
-//! Clients that do not notice that their daemon is killed and another one comes.
+//! Clients reconnect when their daemon is killed and another one starts.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -46,7 +46,7 @@ fn attach_goes_on_across_a_killed_daemon() {
         for number in 0..200 {
             writeln!(stdin, "{round}.{number}").expect("written");
         }
-        // In the middle of what is under way.
+        // Restart while lines are in transit.
         received.push(lines.next().expect("a line").expect("text"));
         daemon = restarted(&mut daemon);
     }

@@ -1,4 +1,4 @@
-//! A daemon that has no descriptors left says so, does not spin, and serves again when it has some.
+//! A daemon without free descriptors logs it, does not spin, and serves requests again when it has some.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -47,7 +47,7 @@ async fn a_daemon_without_descriptors_says_so_and_recovers() {
 
     let pid = daemon.pid().expect("it runs");
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // All that it has stay below the limit, its reserve too, and a few more fit.
+    // The limit leaves room for the open descriptors, the reserve and a few more.
     let few = Rlimit {
         current: Some(highest(pid) + 4),
         maximum: getrlimit(Resource::Nofile).maximum,
@@ -64,7 +64,7 @@ async fn a_daemon_without_descriptors_says_so_and_recovers() {
         if !answer.starts_with("HTTP/1.1 200") {
             break;
         }
-        // It had one of its own that it needed no more.
+        // The daemon has closed a descriptor of its own, so one more connection fits.
         held.extend(TcpStream::connect(&address));
     }
     assert!(answer.starts_with("HTTP/1.1 503"), "`{answer}`");

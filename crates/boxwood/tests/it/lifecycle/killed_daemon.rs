@@ -1,5 +1,4 @@
-//! What is left of a daemon that was killed and whose boxes do not outlive it: nothing that lives, and
-//! nothing the next one keeps.
+//! A daemon whose boxes end with it is killed. No process remains, and the next daemon removes all other leftovers.
 
 use std::fs;
 use std::path::Path;

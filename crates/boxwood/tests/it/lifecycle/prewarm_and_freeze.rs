@@ -1,4 +1,4 @@
-//! Boxes that wait for sessions, and sessions that stand still, with a real daemon and real boxes.
+//! Prewarmed boxes and frozen sessions, with a real daemon and real boxes.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -62,7 +62,7 @@ fn is_frozen(daemon: &Daemon, session: &str) -> bool {
     found.next().expect("the session")["frozen"] == true
 }
 
-/// What the kernel says of the group that a process is in.
+/// Returns true if the cgroup of the process is frozen.
 fn frozen_in_the_kernel(pid: u32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("its groups");
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"));
@@ -142,7 +142,7 @@ fn an_idle_session_is_frozen_until_it_is_used() {
         "awake\n"
     );
     assert!(began.elapsed() < Duration::from_secs(5));
-    // While something runs in it, nothing in it stands still.
+    // A session with a running command is not frozen.
     let mut running = daemon
         .command(&["exec", "-i", "s", "--", "sh", "-c", "echo awake; read line"])
         .stdin(Stdio::piped())
@@ -158,7 +158,7 @@ fn an_idle_session_is_frozen_until_it_is_used() {
     running.wait().expect("it ends");
     assert_eq!(pids(&token), [pid]);
     wait_until("the session to be frozen again", || is_frozen(&daemon, "s"));
-    // A frozen session goes like any other, and everything in it.
+    // A frozen session is deleted like any other, with all its processes.
     daemon.run(&["rm", "s"]).ok();
     assert!(pids(&token).is_empty());
 }
@@ -177,7 +177,7 @@ fn a_frozen_session_outlives_a_killed_daemon() {
     wait_until("the session to be frozen", || is_frozen(&daemon, "s"));
     let directory = daemon.kill();
     assert_eq!(pids(&token), [pid]);
-    // The next daemon has never heard of freezing, and wakes what it finds.
+    // Freezing is off in the next daemon, which thaws adopted sessions.
     let next = daemon_in(directory, "");
     wait_until("the process to be awake", || !frozen_in_the_kernel(pid));
     assert!(!is_frozen(&next, "s"));

@@ -1,4 +1,4 @@
-//! What becomes of boxes when their daemon ends: as it was told, or by being killed.
+//! Boxes are kept or removed when their daemon stops or is killed, as configured.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn a_killed_daemons_boxes_are_adopted() {
 }
 
 #[test]
-fn boxes_wait_no_longer_than_they_are_told() {
+fn boxes_of_a_killed_daemon_end_after_the_grace_period() {
     let token = token("grace");
     let settings = [("BOXWOOD_RECOVERY__GRACE_SEC", "8")];
     let mut daemon = Daemon::start_with(directory(), &settings);
@@ -118,7 +118,7 @@ fn a_second_signal_cuts_requests_and_keeps_boxes() {
     let mut daemon = Daemon::start_with(directory(), &settings);
     let before = start_process(&daemon, "s", &token);
     let mut request = daemon
-        // The whole result at once: a conversation can be taken up again, and is not waited for.
+        // A captured command. Streamed ones can be resumed, so the daemon does not wait for them.
         .command(&["exec", "s", "-o", "json", "--", "sh", "-c", &waiting(&busy)])
         .spawn()
         .expect("boxwood runs");

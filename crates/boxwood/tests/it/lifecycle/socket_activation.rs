@@ -1,4 +1,4 @@
-//! A daemon under a service manager: its sockets, and what it is told.
+//! A daemon under a service manager: socket activation and notifications.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -35,7 +35,7 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-/// Whom the daemon tells how it is.
+/// The notification socket of the service manager.
 struct Manager {
     socket: UnixDatagram,
 }
@@ -97,7 +97,7 @@ fn connections_wait_for_the_daemon_on_its_managers_socket() {
 }
 
 #[test]
-fn a_manager_hears_of_start_takeover_and_stop() {
+fn the_service_manager_is_notified_of_start_takeover_and_stop() {
     let directory = directory();
     let path = directory.path().join("notify");
     let manager = Manager::at(&path);
@@ -111,7 +111,7 @@ fn a_manager_hears_of_start_takeover_and_stop() {
     let ready = manager.wait_for_message("READY=1");
     assert!(ready.contains(&address.to_string()), "{ready}");
 
-    // The one that the manager knows tells it of the other, whose socket is the manager's still.
+    // The old daemon notifies the manager of the new one, which keeps the manager's socket.
     assert_eq!(daemon.taken_over(&settings), Some(0));
     let main_pid = format!("MAINPID={}", daemon.pid());
     let response = manager.wait_for_message("MAINPID=");
@@ -177,7 +177,7 @@ fn a_socket_that_does_not_listen_is_refused_by_name() {
 }
 
 #[test]
-fn variables_for_another_process_say_nothing() {
+fn variables_for_another_process_are_ignored_and_invalid_ones_refused() {
     let directory = directory();
     let mut command = serve_command(directory.path());
     command.env("LISTEN_PID", "1").env("LISTEN_FDS", "7");

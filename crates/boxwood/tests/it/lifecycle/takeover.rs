@@ -1,4 +1,4 @@
-//! One daemon follows another while clients are at it.
+//! A daemon takes over from another while clients send requests.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -54,7 +54,7 @@ fn request(method: &str, path: &str, body: &str) -> String {
     )
 }
 
-/// One answer, complete and good.
+/// Sends a request and expects a complete response with status 200.
 fn answered(mut stream: impl std::io::Read + std::io::Write, request: &str) -> Result<(), String> {
     let written = stream.write_all(request.as_bytes());
     written.map_err(|error| format!("not sent: {error}"))?;
@@ -81,7 +81,7 @@ fn address(daemon: &Daemon) -> String {
     daemon.url().trim_start_matches("http://").to_owned()
 }
 
-/// A client that is attached to an echoing process all the while.
+/// A client that sends lines to an echoing process throughout the test.
 struct Attached {
     child: Child,
     over: Arc<AtomicBool>,
@@ -245,7 +245,7 @@ fn the_new_configuration_says_where_to_listen() {
 }
 
 #[test]
-fn a_successor_that_cannot_start_leaves_everything_as_it_was() {
+fn a_failed_takeover_leaves_the_old_daemon_running() {
     let daemon = Daemon::start();
     daemon.run(&["exec", "s", "--", "true"]).ok();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -271,7 +271,7 @@ fn a_successor_that_cannot_start_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn a_daemon_that_hangs_is_named_and_left_alone() {
+fn a_takeover_from_a_hanging_daemon_fails_and_names_its_pid() {
     let daemon = Daemon::start();
     daemon.run(&["exec", "s", "--", "true"]).ok();
     daemon.signal("STOP");
@@ -287,6 +287,6 @@ fn a_daemon_that_hangs_is_named_and_left_alone() {
         "{stderr}"
     );
     assert!(stderr.contains("hint: "), "{stderr}");
-    // Woken, it finds that no client waits for its response.
+    // After it is resumed, the daemon notices that the new one has given up.
     daemon.run(&["exec", "s", "--", "true"]).ok();
 }

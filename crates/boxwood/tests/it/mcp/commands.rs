@@ -1,4 +1,4 @@
-//! `boxwood mcp` as a person meets it, where no daemon has to run a box.
+//! `boxwood mcp` with a scripted daemon.
 
 use std::fs;
 
@@ -31,7 +31,7 @@ fn server(status: &str) -> Value {
     })
 }
 
-/// One server that goes through an install and ends so.
+/// A daemon with one server, whose start has this result.
 fn daemon(end: &'static str) -> Scripted {
     Scripted::start(move |request: &ReceivedRequest| -> ScriptedResponse {
         match request.line().as_str() {
@@ -56,7 +56,7 @@ fn daemon(end: &'static str) -> Scripted {
             ),
             "POST /v1/mcp/import" => answer(&json!({
                 "added": ["time"], "replaced": [], "notices": ["`time`: something to know"],
-                "skipped": [{"name": "far", "why": "it is remote already"}],
+                "skipped": [{"name": "far", "why": "it is a remote server"}],
             })),
             "GET /v1/mcp/servers/time"
             | "POST /v1/mcp/servers/time/restart"
@@ -145,7 +145,7 @@ fn a_server_that_fails_says_where_and_what_to_do() {
     test: failed in dep_install: Dependency install failed (exit code 1): no such package
     hint: look at the package's name
     ");
-    // A question that was answered, however the server is.
+    // `status` succeeds also if the server has failed.
     assert_eq!(ask(&daemon, &["status", "time"]).code, Some(0));
     assert_eq!(
         ask(&daemon, &["status", "time", "-o", "json"]).code,
@@ -183,7 +183,7 @@ fn a_stored_server_is_tried_by_its_name() {
     time: dep_install: mcp-server-time
     time: mcp_init
     ");
-    // It is tried as it is stored, or it is another one.
+    // A stored server cannot be changed for a test.
     for args in [
         &["test", "time", "--no-network"][..],
         &["test", "time", "--", "uvx", "mcp-server-time"],
@@ -252,7 +252,7 @@ fn an_import_sends_what_the_document_mentions_and_nothing_else() {
     time connected, 2 tools
     --- stderr
     boxwood: `time`: something to know
-    boxwood: skipped `far`: it is remote already
+    boxwood: skipped `far`: it is a remote server
     time: session_create
     time: dep_install: mcp-server-time
     time: mcp_init
@@ -281,7 +281,7 @@ fn a_variable_without_a_value_is_reported_by_name() {
     assert!(
         output
             .stderr
-            .contains("the variable `SURELY_UNSET_HERE` has no value here"),
+            .contains("no value for the variable `SURELY_UNSET_HERE`"),
         "{output:?}"
     );
     let mut command = boxwood();
@@ -361,7 +361,7 @@ fn an_import_prints_its_report_and_the_servers_as_they_are() {
         assert_eq!(printed["replaced"], json!([]));
         assert_eq!(
             printed["skipped"],
-            json!([{"name": "far", "why": "it is remote already"}])
+            json!([{"name": "far", "why": "it is a remote server"}])
         );
         assert_eq!(printed["notices"], json!(["`time`: something to know"]));
         let servers = printed["servers"].as_array().expect("a list");
@@ -387,7 +387,7 @@ fn restart_and_stop_print_their_servers() {
         ("connected", &["restart"][..], "connected", 0),
         ("error", &["restart"], "error", 1),
         ("error", &["restart", "--reinstall"], "error", 1),
-        // Nothing but the order was asked for.
+        // Without waiting, the result of the start is not known.
         ("error", &["restart", "--no-wait"], "error", 0),
         ("connected", &["stop"], "stopped", 0),
     ] {
@@ -401,7 +401,7 @@ fn restart_and_stop_print_their_servers() {
         assert_eq!(code, Some(expected), "{args:?}: {several}");
         assert_eq!(several, json!([one, one]), "{args:?}");
     }
-    // One wrong name does not keep the others from being told, nor from being printed.
+    // After an error, the remaining servers are stopped and printed.
     let (one, code) = printed(&daemon("connected"), &["stop", "other", "time"]);
     assert_eq!((&one["name"], code), (&json!("time"), Some(1)));
 }

@@ -1,4 +1,4 @@
-//! MCP servers in real boxes, over the daemon's life and beyond.
+//! MCP servers in real boxes, with one daemon and across restarts.
 
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn spec(name: &str, token: &str) -> Value {
     })
 }
 
-/// A daemon whose every word ends up in a file.
+/// A daemon that logs everything to a file.
 fn start(directory: TempDir, settings: &[(&str, &str)]) -> Daemon {
     let log = File::options()
         .create(true)
@@ -112,7 +112,7 @@ fn call_as_client(daemon: &Daemon, path: &str, tool: &str) -> String {
 }
 
 #[test]
-fn a_hosted_server_goes_on_while_daemons_are_killed_and_follow_each_other() {
+fn a_hosted_server_survives_killed_daemons_and_a_takeover() {
     let token = token("hosted");
     let mut daemon = start(fresh(), &[]);
     add(&daemon, &spec("tiny", &token));
@@ -191,7 +191,7 @@ fn the_value_of_a_variable_is_in_its_servers_process_and_nowhere_else() {
         "/v1/mcp/servers/tiny/logs",
         "/v1/sessions",
         "/v1/sessions/mcp-tiny",
-        // These only for the operator, and not for him either.
+        // Only the operator may read these, and they have no secrets either.
         "/v1/sessions/mcp-tiny/processes",
         "/v1/sessions/mcp-tiny/managed-process/main/logs",
     ] {
@@ -241,7 +241,7 @@ fn a_server_that_is_killed_is_there_again() {
 /// From the package index, for the user of the daemon: the copies and caches of an ordinary user are
 /// owned and mounted in other ways than those of root.
 #[test]
-fn what_a_server_needs_is_installed_once_and_the_next_start_needs_no_network() {
+fn dependencies_are_installed_once_and_the_next_start_needs_no_network() {
     let daemon = start(fresh(), &[]);
     let spec = json!({
         "name": "time",

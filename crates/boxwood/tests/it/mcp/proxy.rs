@@ -53,7 +53,7 @@ impl Proxy {
         self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     }
 
-    /// Leaves, and takes what is still said.
+    /// Closes stdin and returns the remaining output.
     fn rest(mut self) -> Vec<String> {
         drop(self.input.take());
         let mut rest = Vec::new();
@@ -255,7 +255,7 @@ fn a_session_that_the_gateway_has_lost_is_created_again() {
     let mut proxy = Proxy::start(&daemon);
     proxy.begin();
     proxy.send(r#"{"id":5,"method":"tools/call","params":{"name":"t"}}"#);
-    // Nothing of the second greeting reaches the client.
+    // Nothing of the second handshake reaches the client.
     assert_eq!(proxy.line(), r#"{"id":5,"result":{"again":true}}"#);
     proxy.end();
     let lines: Vec<String> = daemon
@@ -280,7 +280,7 @@ fn a_session_that_the_gateway_has_lost_is_created_again() {
     );
 }
 
-/// Counts its sessions. That the first is forgotten shows when tools are listed.
+/// A daemon that numbers its sessions. The first one is lost when tools are listed.
 fn forgetful(
     others: impl Fn(&ReceivedRequest, &str) -> ScriptedResponse + Send + Sync + 'static,
 ) -> Scripted {
@@ -365,7 +365,7 @@ fn the_event_stream_of_a_new_session_starts_at_its_beginning() {
         match (request.method.as_str(), session, after) {
             ("GET", "s-0", _) => events(news("0-57", "old")),
             ("GET", _, None) => events(news("0-1", "new")).open(),
-            // What comes up to that number counts as heard.
+            // Events up to that number count as received.
             ("GET", ..) => events(news("0-58", "later")).open(),
             _ => accepted(),
         }
@@ -374,8 +374,8 @@ fn the_event_stream_of_a_new_session_starts_at_its_beginning() {
     proxy.begin();
     let old = r#"{"method":"notifications/old"}"#;
     assert_eq!(proxy.line(), old);
-    // While the listener pauses, another request finds the session gone. After its pause it may hear the
-    // old news again before that, and the new ones before the answer.
+    // Another request detects the lost session before the event stream reconnects. The old event may be repeated
+    // until then, and the new one may arrive before the response.
     proxy.send(r#"{"id":2,"method":"tools/list"}"#);
     let mut next = || std::iter::repeat_with(|| proxy.line()).find(|line| line != old);
     let mut requests = [next(), next()].map(Option::unwrap_or_default);
@@ -475,7 +475,7 @@ fn a_cancelled_request_is_not_waited_for() {
     assert_eq!(proxy.line(), r#"{"id":2,"result":{}}"#);
     let since = Instant::now();
     proxy.end();
-    // Had the call still been under way, its end would have been waited for.
+    // The proxy would wait for a call that was not cancelled.
     assert!(
         since.elapsed() < Duration::from_secs(8),
         "{:?}",
@@ -485,7 +485,10 @@ fn a_cancelled_request_is_not_waited_for() {
         .requests()
         .iter()
         .any(|request| method(request) == "notifications/cancelled");
-    assert!(!was_cancelled, "a closed stream is what cancels there");
+    assert!(
+        !was_cancelled,
+        "a modern request is cancelled by closing its stream"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `boxwood mcp-server` where no daemon is.
+//! `boxwood mcp-server` without a daemon.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
@@ -60,6 +60,18 @@ fn a_token_is_never_printed() {
 }
 
 #[test]
+fn an_invalid_setting_is_reported_with_its_cause() {
+    let output = boxwood()
+        .args(["mcp-server", "--url", "http://127.0.0.1:1"])
+        .env("BOX__FORCE_SESSION_ID_TEMPLATE", "{a")
+        .output()
+        .expect("output");
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("\n  caused by: "), "{stderr}");
+}
+
+#[test]
 fn without_a_daemon_tools_are_listed_and_calls_refused() {
     let mut child = boxwood()
         // Nothing listens there.
@@ -118,7 +130,7 @@ fn without_a_daemon_tools_are_listed_and_calls_refused() {
 #[test]
 fn help_text() {
     insta::assert_snapshot!(help(&["mcp-server"]), @r"
-    Serve the agent's tools to an MCP client
+    Serve the agent tools to an MCP client
 
     Uses the Model Context Protocol on stdin and stdout, and is normally started by the client. The
     tools run in a box of the daemon.

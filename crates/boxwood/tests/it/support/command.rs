@@ -1,4 +1,4 @@
-//! Runs the built command with nothing of our own environment that could change its words.
+//! Runs the built command, without variables of our environment that change its output.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -12,7 +12,7 @@ pub(crate) fn boxwood() -> Command {
             command.env_remove(name);
         }
     }
-    // The width of help, colours, and where a daemon of the person's own would be found.
+    // The width of help, colours, and the sockets of the developer's own daemon.
     command
         .env_remove("COLUMNS")
         .env_remove("LINES")
@@ -23,7 +23,7 @@ pub(crate) fn boxwood() -> Command {
     command
 }
 
-/// How it ended and what it said.
+/// The exit code and output.
 #[derive(Debug)]
 pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
@@ -42,7 +42,7 @@ impl From<Output> for CommandResult {
 }
 
 impl CommandResult {
-    /// For a snapshot: everything a person sees.
+    /// The exit code and all output, for snapshots.
     pub(crate) fn all(&self) -> String {
         let code = self
             .code
@@ -72,13 +72,13 @@ pub(crate) fn run_with_input(mut command: Command, input: &[u8]) -> CommandResul
         .spawn()
         .expect("boxwood runs");
     let mut stdin = child.stdin.take().expect("piped");
-    // A command that ends without reading closes the pipe, and that is its own affair.
+    // Fails if the command ends without reading its stdin.
     let _ = stdin.write_all(input);
     drop(stdin);
     child.wait_with_output().expect("boxwood ends").into()
 }
 
-/// Puts words in place of what differs from run to run. Each place must be there.
+/// Replaces values that differ from run to run. Each pointer must exist.
 pub(crate) fn hide(mut value: Value, pointers: &[&str]) -> Value {
     for pointer in pointers {
         let found = value

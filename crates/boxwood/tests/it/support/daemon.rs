@@ -1,4 +1,4 @@
-//! A real daemon of this build, with directories and a port of its own.
+//! A real daemon of this build, with its own directories and port.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -79,19 +79,19 @@ impl Daemon {
         Self::start_in(tempfile::tempdir().expect("a temporary directory"))
     }
 
-    /// On the directory of an earlier one.
+    /// Starts in the directory of an earlier daemon.
     pub(crate) fn start_in(directory: TempDir) -> Self {
         Self::start_with(directory, &[])
     }
 
-    /// With settings of the test's own, as variables.
+    /// With settings as environment variables.
     pub(crate) fn start_with(directory: TempDir, settings: &[(&str, &str)]) -> Self {
         let mut command = serve_command(directory.path());
         command.envs(settings.iter().copied());
         Self::started_by(command, directory)
     }
 
-    /// By a command of the test's own, which ends up as `boxwood serve` in `directory`.
+    /// Starts through a command that executes `boxwood serve` in `directory`.
     pub(crate) fn started_by(command: Command, directory: TempDir) -> Self {
         let launched = Launched::wait(command);
         Self {
@@ -103,13 +103,13 @@ impl Daemon {
         }
     }
 
-    /// Another daemon takes over, with flags and settings of the test's own. Afterwards this is the new
-    /// one; the exit code of the old one.
+    /// Another daemon takes over, with these flags and settings, and replaces this one. Returns the exit code of the old
+    /// daemon.
     pub(crate) fn taken_over(&mut self, settings: &[(&str, &str)]) -> Option<i32> {
         self.taken_over_at("127.0.0.1:0", settings)
     }
 
-    /// The same by one that is told to listen somewhere else.
+    /// The same with another `--listen` address.
     pub(crate) fn taken_over_at(&mut self, listen: &str, settings: &[(&str, &str)]) -> Option<i32> {
         let mut command = serve_command_at(listen, self.directory.path());
         command.arg("--takeover").envs(settings.iter().copied());
@@ -136,7 +136,7 @@ impl Daemon {
         line.expect("another line on stdout")
     }
 
-    /// Sends it a signal by its name.
+    /// Sends a signal by its name.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
@@ -147,7 +147,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Ends it without a chance to clear up; its directory lives on.
+    /// Sends KILL. The directory is kept.
     pub(crate) fn kill(&mut self) -> TempDir {
         self.child.kill().expect("the daemon is killed");
         self.child.wait().expect("the daemon has ended");
@@ -172,7 +172,7 @@ impl Daemon {
         self.directory.path()
     }
 
-    /// A client verb for this daemon.
+    /// Runs a client verb with this daemon.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = boxwood();
         command.env("BOXWOOD_URL", &self.url).args(args);
@@ -183,7 +183,7 @@ impl Daemon {
         self.command(args).output().expect("boxwood runs").into()
     }
 
-    /// Asks it to stop and waits; its exit code.
+    /// Sends TERM and waits. Returns the exit code.
     pub(crate) fn terminate(&mut self) -> Option<i32> {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").arg(pid).status().expect("kill runs");
@@ -198,8 +198,8 @@ impl Daemon {
         panic!("the daemon did not stop within {GONE_WITHIN:?}");
     }
 
-    /// Asks it to stop every two seconds until it does; its exit code, and how often it was asked.
-    /// Signals that come before it looks are one.
+    /// Sends TERM every two seconds until the daemon ends. Returns the exit code and the number of signals. Signals that
+    /// arrive before the first is handled count as one for the daemon.
     pub(crate) fn insist(&mut self, within: Duration) -> (Option<i32>, u32) {
         let (begin, mut signals) = (Instant::now(), 0);
         while begin.elapsed() < within {
@@ -221,7 +221,7 @@ impl Drop for Daemon {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
-        // TERM first: the daemon is the one who can take its boxes with it.
+        // TERM first, so that the daemon removes its boxes.
         let _ = Command::new("kill")
             .arg(self.child.id().to_string())
             .status();

@@ -1,11 +1,11 @@
-//! What a test can see of boxes from outside: their processes.
+//! Processes of boxes, as seen from the host.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 const WITHIN: Duration = Duration::from_mins(1);
 
-/// A word that only this test's processes have on their command lines.
+/// A word that is only in the command lines of this test's processes.
 pub(crate) fn token(name: &str) -> String {
     format!("boxwood-{name}-{}", std::process::id())
 }
@@ -30,7 +30,7 @@ pub(crate) fn pids(token: &str) -> Vec<u32> {
         })
         .map(|(pid, _)| pid)
         .collect();
-    // A shell that is about to run something is there twice for a moment.
+    // After `fork` and before `exec` a shell is counted twice.
     let all = pids.clone();
     pids.retain(|pid| parent(*pid).is_none_or(|parent| !all.contains(&parent)));
     pids.sort_unstable();

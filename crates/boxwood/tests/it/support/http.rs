@@ -1,4 +1,4 @@
-//! Plain requests to a daemon, for what has no verb of its own.
+//! Plain HTTP requests to a daemon, for routes without a verb.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -142,7 +142,7 @@ fn read(stream: &TcpStream) -> Option<ReceivedRequest> {
     })
 }
 
-/// The other side may have gone; that is its own affair.
+/// Fails if the client has disconnected.
 fn write(mut stream: TcpStream, response: &ScriptedResponse) {
     let status = response.status;
     let _ = write!(stream, "HTTP/1.1 {status} x\r\nconnection: close\r\n");

@@ -1,16 +1,16 @@
-//! Numbers that look random and can be had again.
+//! Reproducible random numbers.
 
 use std::time::Duration;
 
 use boxwood_suites::long_form;
 
-/// `SplitMix64`: small, and good enough to choose moments.
+/// `SplitMix64`: small, and good enough to choose delays.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(u64);
+pub(crate) struct Random(u64);
 
-impl Chance {
-    /// From `BOXWOOD_STORM_SEED`, or a new one. Printed, so that a storm can be had again, as far as a
-    /// machine with other things to do allows.
+impl Random {
+    /// With the seed `BOXWOOD_STORM_SEED` or a new one. The seed is printed, so that a run can be repeated, except for the
+    /// timing of the machine.
     pub(crate) fn begin(test: &str) -> Self {
         let seed = number("BOXWOOD_STORM_SEED").unwrap_or_else(|| {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -20,7 +20,7 @@ impl Chance {
         Self(seed)
     }
 
-    /// Another one that goes its own way.
+    /// An independent generator.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }
@@ -51,13 +51,13 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// How often the daemon is killed: `BOXWOOD_STORM_KILLS`, or fewer where a test has more to do.
+/// The number of kills: a percentage of `BOXWOOD_STORM_KILLS`, for slower tests.
 pub(crate) fn kills(share_percent: u64) -> u64 {
     let usual = if long_form() { 200 } else { 10 };
     (number("BOXWOOD_STORM_KILLS").unwrap_or(usual) * share_percent / 100).max(3)
 }
 
-/// How many sessions live through it: `BOXWOOD_STORM_SESSIONS`.
+/// The number of sessions: `BOXWOOD_STORM_SESSIONS`.
 pub(crate) fn sessions() -> usize {
     let usual = if long_form() { 50 } else { 20 };
     let wanted = number("BOXWOOD_STORM_SESSIONS").unwrap_or(usual);

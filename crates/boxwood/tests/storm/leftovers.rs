@@ -1,4 +1,4 @@
-//! What is on the machine, in the ledger and in the daemon's own list: the same.
+//! Runs a test, and checks that it leaves nothing on the machine and that the ledger matches the boxes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,59 +12,56 @@ use anyhow::ensure;
 use boxwood_ledger::Ledger;
 use boxwood_suites::{Footprint, settle};
 
-use crate::chance::Chance;
-use crate::house::{Daemon, House};
+use crate::instance::{Daemon, Instance};
+use crate::random::Random;
 use crate::storm::Storm;
 
-/// The kernel takes network namespaces apart in its own time, one after the other.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// The kernel removes network namespaces asynchronously, one after another.
+const SETTLE_TIMEOUT: Duration = Duration::from_mins(2);
 const OURS: [&str; 2] = ["boxwood-init", "boxwood-spawn"];
 
-/// One storm at a time, also where all tests are threads of one process.
-static ALONE: Mutex<()> = Mutex::new(());
+/// One test at a time, even if all tests are threads of one process.
+static LOCK: Mutex<()> = Mutex::new(());
 
-/// Takes the footprint of the machine before and after. In between is a storm.
+/// Compares the footprint of the machine before and after the scenario.
 pub(crate) fn survive(
     test: &str,
-    house: &House,
-    weather: impl AsyncFnOnce(&mut Storm<'_>, Daemon) -> anyhow::Result<Daemon>,
+    instance: &Instance,
+    scenario: impl AsyncFnOnce(&mut Storm<'_>, Daemon) -> anyhow::Result<Daemon>,
 ) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    Footprint::claim_orphans().expect("orphans are ours to see");
-    let undertaker = Undertaker::start();
+    let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    Footprint::claim_orphans().expect("this process becomes the parent of orphans");
+    let reaper = Reaper::start();
     let outcome = (|| {
         in_runtime(async {
-            // What the first daemon leaves for good is no leak: its state, and rules of the machine.
-            let mut daemon = house.start();
+            // The first daemon creates its state and firewall rules, which are permanent and no leak.
+            let mut daemon = instance.start();
             daemon.ready().await?;
             let status = daemon.stop().await?;
             ensure!(status.success(), "the daemon ends with {status}");
             Ok(())
         })?;
-        let places: Vec<PathBuf> = house.places();
-        let before = Footprint::take(&places)?;
+        let directories: Vec<PathBuf> = instance.directories();
+        let before = Footprint::take(&directories)?;
         in_runtime(async {
-            let chance = Chance::begin(test);
-            let (mut storm, daemon) = Storm::gather(house, chance).await?;
-            let daemon = weather(&mut storm, daemon).await?;
-            storm.calm().await?;
+            let random = Random::begin(test);
+            let (mut storm, daemon) = Storm::gather(instance, random).await?;
+            let daemon = scenario(&mut storm, daemon).await?;
+            storm.finish().await?;
             let incarnations = storm.incarnations;
             daemon.kill().await?;
-            written_and_living(house, &incarnations).await?;
-            let mut daemon = house.start();
+            check_ledger_and_boxes(instance, &incarnations).await?;
+            let mut daemon = instance.start();
             daemon.ready().await?;
             let status = daemon.stop().await?;
             ensure!(status.success(), "the last daemon ends with {status}");
             Ok(())
         })?;
-        settle(&before, &places, PATIENCE)
+        settle(&before, &directories, SETTLE_TIMEOUT)
     })();
-    drop(undertaker);
+    drop(reaper);
     if let Err(error) = outcome {
-        panic!(
-            "{error:#}\nthe daemons' last words:\n{}",
-            house.last_words()
-        );
+        panic!("{error:#}\nend of the log:\n{}", instance.log_tail());
     }
 }
 
@@ -78,12 +75,12 @@ fn in_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
     outcome
 }
 
-/// With no daemon there: the ledger has these sessions, and there is one box for each.
-async fn written_and_living(
-    house: &House,
+/// While no daemon runs: the ledger has exactly these sessions, and there is one box for each.
+async fn check_ledger_and_boxes(
+    instance: &Instance,
     incarnations: &BTreeMap<String, u64>,
 ) -> anyhow::Result<()> {
-    let (ledger, opened) = Ledger::open(&house.state().join("ledger.db")).await?;
+    let (ledger, opened) = Ledger::open(&instance.state().join("ledger.db")).await?;
     let rows = ledger.rows().await?;
     let written: BTreeMap<_, _> = rows
         .iter()
@@ -104,7 +101,7 @@ async fn written_and_living(
     Ok(())
 }
 
-/// The process namespaces of every box that hangs on this test: an orphan's new parent is this process.
+/// The PID namespaces of all boxes of this test. Orphans become children of this process.
 fn boxes() -> BTreeSet<PathBuf> {
     let own = fs::read_link("/proc/self/ns/pid").ok();
     inits()
@@ -113,7 +110,7 @@ fn boxes() -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// First processes of boxes that hang on this test.
+/// The pids of the inits of all boxes of this test.
 pub(crate) fn inits() -> impl Iterator<Item = i32> {
     let us = std::process::id();
     let processes = fs::read_dir("/proc").expect("proc is there").flatten();
@@ -132,13 +129,13 @@ pub(crate) fn inits() -> impl Iterator<Item = i32> {
         })
 }
 
-/// Orphans that ended are waited for by their new parent, as a machine's first process would.
-struct Undertaker {
+/// Reaps orphans, as the PID 1 of the machine would.
+struct Reaper {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Undertaker {
+impl Reaper {
     fn start() -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&over);
@@ -155,7 +152,7 @@ impl Undertaker {
     }
 }
 
-impl Drop for Undertaker {
+impl Drop for Reaper {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {

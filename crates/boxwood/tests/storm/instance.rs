@@ -1,4 +1,4 @@
-//! One state directory and one port, and the daemons that come and go on them.
+//! One state directory and one port, and the daemons that use them, one after another.
 
 use std::fs::File;
 use std::io;
@@ -11,17 +11,17 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// Probing the host and taking boxes over, on a machine that the storm itself keeps busy.
-const READY_WITHIN: Duration = Duration::from_mins(1);
-const GONE_WITHIN: Duration = Duration::from_mins(1);
+/// A start probes the host and adopts boxes, on a machine that the test keeps busy.
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
+const STOP_TIMEOUT: Duration = Duration::from_mins(1);
 
-pub(crate) struct House {
+pub(crate) struct Instance {
     directory: TempDir,
     state: PathBuf,
     port: u16,
 }
 
-impl House {
+impl Instance {
     pub(crate) fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("storm-").tempdir();
         let directory = directory.expect("a temporary directory");
@@ -32,11 +32,11 @@ impl House {
         }
     }
 
-    /// With the state directory somewhere else.
+    /// With this state directory.
     pub(crate) fn with_state(state: &Path) -> Self {
-        let mut house = Self::new();
-        state.clone_into(&mut house.state);
-        house
+        let mut instance = Self::new();
+        state.clone_into(&mut instance.state);
+        instance
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -47,8 +47,8 @@ impl House {
         &self.state
     }
 
-    /// Everything that belongs to the daemon.
-    pub(crate) fn places(&self) -> Vec<PathBuf> {
+    /// All directories of the daemon.
+    pub(crate) fn directories(&self) -> Vec<PathBuf> {
         vec![self.state.clone()]
     }
 
@@ -56,8 +56,8 @@ impl House {
         self.directory.path().join("daemon.log")
     }
 
-    /// The last of what the daemons said.
-    pub(crate) fn last_words(&self) -> String {
+    /// The end of the log of all daemons.
+    pub(crate) fn log_tail(&self) -> String {
         let log = std::fs::read(self.log()).unwrap_or_default();
         let from = log.len().saturating_sub(16 * 1024);
         String::from_utf8_lossy(&log[from..]).into_owned()
@@ -67,7 +67,7 @@ impl House {
         self.start_by(&[])
     }
 
-    /// By another program, which becomes the daemon.
+    /// Starts the daemon through another program, which executes it.
     pub(crate) fn start_by(&self, before: &[String]) -> Daemon {
         let boxwood = env!("CARGO_BIN_EXE_boxwood").to_owned();
         let mut args = before.iter().chain(std::iter::once(&boxwood));
@@ -109,21 +109,21 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Until it says that it accepts connections.
+    /// Waits until the daemon accepts connections.
     pub(crate) async fn ready(&mut self) -> anyhow::Result<()> {
         let stdout = self.child.stdout.take();
         let mut lines = BufReader::new(stdout.expect("waited for once")).lines();
-        let reading = tokio::time::timeout(READY_WITHIN, lines.next_line()).await;
+        let reading = tokio::time::timeout(READY_TIMEOUT, lines.next_line()).await;
         match reading {
             Ok(Ok(Some(_))) => {}
             Ok(_) => anyhow::bail!("the daemon ended before it was ready"),
-            Err(_) => anyhow::bail!("the daemon was not ready within {READY_WITHIN:?}"),
+            Err(_) => anyhow::bail!("the daemon was not ready within {READY_TIMEOUT:?}"),
         }
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(())
     }
 
-    /// Without warning. False when it had ended by itself before.
+    /// Sends KILL. Fails if the daemon has already ended by itself.
     pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             anyhow::bail!("the daemon ended by itself: {status}");
@@ -132,15 +132,15 @@ impl Daemon {
         Ok(())
     }
 
-    /// As an operator ends it.
+    /// Sends TERM and waits for the end.
     pub(crate) async fn stop(mut self) -> anyhow::Result<ExitStatus> {
         let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
         let pid = pid.and_then(rustix::process::Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the daemon ended by itself"))?;
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
-        match tokio::time::timeout(GONE_WITHIN, self.child.wait()).await {
+        match tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await {
             Ok(status) => Ok(status?),
-            Err(_) => anyhow::bail!("the daemon did not stop within {GONE_WITHIN:?}"),
+            Err(_) => anyhow::bail!("the daemon did not stop within {STOP_TIMEOUT:?}"),
         }
     }
 }
