@@ -1,4 +1,4 @@
-//! `cargo xtask backends`: the table of backends, from what the suites saw.
+//! `cargo xtask backends`: generates the tables of backends from the results of the suites.
 
 mod page;
 
@@ -12,16 +12,16 @@ use crate::run::{target_dir, workspace_root};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Change nothing; fail when the page says anything else
+    /// Change nothing; fail if the page differs from the results
     #[arg(long)]
     check: bool,
 }
 
 /// One backend of the table.
 pub(crate) struct Column {
-    /// As its suite calls the file.
+    /// The name of the file that its suite writes, without extension.
     file: &'static str,
-    /// As people call it.
+    /// The heading in the tables.
     title: &'static str,
     /// The tier that writes it.
     tier: &'static str,
@@ -37,7 +37,7 @@ const COLUMNS: [Column; 7] = [
     column("gvisor", "gVisor", "gvisor"),
 ];
 
-/// Runs only where its package does; a page with it cannot be judged without it.
+/// gVisor does not run on every host. Without its results the page cannot be checked.
 const OPTIONAL_COLUMN: &str = "gvisor";
 
 const BEGIN: &str = "<!-- begin: made by `cargo xtask backends` -->\n";
@@ -61,14 +61,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         if column.file == OPTIONAL_COLUMN {
             if args.check {
-                println!("not judged: {} did not run here", column.title);
+                println!("not checked: there is no result of {}", column.title);
                 return Ok(());
             }
-            println!("left out: {} did not run here", column.title);
+            println!("left out: there is no result of {}", column.title);
             continue;
         }
         bail!(
-            "nothing was seen of {}: run `cargo xtask test --only {}` first",
+            "there is no result of {}: run `cargo xtask test --only {}` first",
             column.title,
             column.tier
         );
@@ -77,12 +77,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let old = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let new = page::with_tables(&old, &columns)?;
     if old == new {
-        println!("{} says what the suites saw", path.display());
+        println!("{} is up to date", path.display());
         return Ok(());
     }
     if args.check {
         bail!(
-            "{} does not say what the suites saw: run `cargo xtask backends` and look at what changed\n{}",
+            "{} differs from the results of the suites: run `cargo xtask backends` and check the changes\n{}",
             path.display(),
             page::difference(&old, &new)
         );
@@ -114,6 +114,6 @@ fn read_column(column: &'static Column) -> Result<Option<(&'static Column, Value
         Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
     };
     let value = serde_json::from_str(&text)
-        .with_context(|| format!("{} is not what a suite writes", path.display()))?;
+        .with_context(|| format!("{} is not the result of a suite", path.display()))?;
     Ok(Some((column, value)))
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The workspace's root, whatever directory the verb was typed in.
+/// The root of the workspace, independent of the current directory.
 pub(crate) fn workspace_root() -> PathBuf {
     let manifest_dir = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     manifest_dir
@@ -27,8 +27,8 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Takes back what cargo sets for the program it runs. Handed on to another cargo it makes build scripts
-/// look changed, and every tier would build the same crates again.
+/// Removes variables that cargo sets for a program that it runs. With them another cargo would consider build scripts
+/// changed, and every tier would build the same crates again.
 pub(crate) fn as_from_a_shell(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -40,8 +40,8 @@ pub(crate) fn as_from_a_shell(command: &mut Command) {
 
 /// The daemon's program, built now.
 pub(crate) fn build_boxwood() -> Result<PathBuf> {
-    // The features of every tier, so that none builds anything a second time; and a test beside it, or else
-    // what only tests ask of our dependencies is left out and all of them are built again.
+    // The features and targets of the other tiers. Without a test, dependencies would be built again without the
+    // features that only tests enable.
     let features = ["--workspace", "--all-features"];
     let targets = ["--bin", "boxwood", "--test", "storm"];
     check(
@@ -56,7 +56,7 @@ pub(crate) fn build_boxwood() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Runs a command to its end with our own output, and no input.
+/// Runs a command to its end, with the output of this process and without input.
 pub(crate) fn check(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     let status = command
@@ -70,7 +70,7 @@ pub(crate) fn check(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Runs a command to its end and gives what it printed.
+/// Runs a command to its end and returns its output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let shown = shown(command);
     let output = command

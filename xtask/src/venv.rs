@@ -1,8 +1,7 @@
 //! A Python environment with exactly what a requirements file pins.
 //!
-//! Input: a directory and the file. Output: the environment's Python, installed now or by an earlier run. A file
-//! that begins with `-r OTHER` gets the packages of `OTHER` from an environment that all such files share. What
-//! the packages are for stays with the callers.
+//! An environment is installed once, and again if its requirements file changes. A file that begins with `-r OTHER` gets
+//! the packages of `OTHER` from an environment that all such files share.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,9 +14,9 @@ use anyhow::{Context, Result, bail};
 use crate::run::{check, output, target_dir};
 use crate::test::needs::{Package, install_packages};
 
-/// How often a long installation says that it is still alive.
+/// How often a long installation prints its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(15);
-/// What is left of an installer's line.
+/// Maximum length of a printed line of the installer.
 const SHOWN_CHARS: usize = 100;
 
 /// Debian keeps this part of Python in a package of its own.
@@ -147,7 +146,11 @@ fn install(pip_python: &Path, python: &Path, directory: &Path, requirements: &Pa
         std::thread::sleep(Duration::from_millis(200));
     };
     if !status.success() {
-        bail!("`pip install` failed: {status}\n{}", last(&log, 20));
+        bail!(
+            "`pip install` failed: {status}\n{}\nhint: `{}` has the complete output",
+            last(&log, 20),
+            log.display()
+        );
     }
     println!("installed in {} s", started.elapsed().as_secs());
     Ok(())

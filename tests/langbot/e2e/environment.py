@@ -59,7 +59,7 @@ class Environment:
         self.home.mkdir(parents=True)
         self.start_runtime()
         self.langbot_program.start(
-            lambda: self._langbot_is_ready(), patience_sec=LANGBOT_START_SEC
+            lambda: self._langbot_is_ready(), timeout_sec=LANGBOT_START_SEC
         )
         self.langbot = LangBot(f'http://127.0.0.1:{self._langbot_port}', self.model)
         await self.langbot.sign_in()
@@ -77,7 +77,7 @@ class Environment:
         if hasattr(self, 'langbot'):
             await self.langbot.close()
         await self.model.stop()
-        self.langbot_program.stop(patience_sec=10)
+        self.langbot_program.stop(timeout_sec=10)
         self.runtime.stop()
 
     def require_package_installation(self) -> None:
@@ -85,7 +85,7 @@ class Environment:
             raise NotApplicable('LangBot Box under nsjail uses the host\'s Python, which cannot install packages')
 
     def start_runtime(self) -> None:
-        self.runtime.start(self._runtime_is_ready, patience_sec=RUNTIME_START_SEC)
+        self.runtime.start(self._runtime_is_ready, timeout_sec=RUNTIME_START_SEC)
 
     async def exec(self, command: str, **arguments: Any) -> dict[str, Any]:
         """One `exec` tool call from the chat; returns the result that the model received."""
@@ -179,16 +179,16 @@ def _returns_200(url: str) -> bool:
 
 
 async def until(
-    what: str, poll: Callable[[], Awaitable[Any]], patience_sec: float, pause_sec: float = 0.5
+    what: str, poll: Callable[[], Awaitable[Any]], timeout_sec: float, pause_sec: float = 0.5
 ) -> Any:
     """Polls until the result is true; returns that result."""
-    deadline = time.monotonic() + patience_sec
+    deadline = time.monotonic() + timeout_sec
     while True:
         result = await poll()
         if result:
             return result
         if time.monotonic() > deadline:
-            raise AssertionError(f'{what}: not after {patience_sec:.0f} s')
+            raise AssertionError(f'{what}: not after {timeout_sec:.0f} s')
         await asyncio.sleep(pause_sec)
 
 
@@ -199,11 +199,11 @@ async def until_unavailable(environment: Environment) -> None:
         status = await environment.langbot.get('/box/status')
         return not status['available'] and bool(status['connector_error'])
 
-    await until('LangBot reports no runtime', is_unavailable, patience_sec=30)
+    await until('LangBot reports no runtime', is_unavailable, timeout_sec=30)
 
 
 async def until_available(environment: Environment) -> None:
     async def is_available() -> bool:
         return (await environment.langbot.get('/box/status'))['available']
 
-    await until('LangBot reconnects', is_available, patience_sec=RECONNECT_SEC)
+    await until('LangBot reconnects', is_available, timeout_sec=RECONNECT_SEC)

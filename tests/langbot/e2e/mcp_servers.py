@@ -54,7 +54,7 @@ async def connected(environment: Environment, name: str) -> dict[str, Any]:
             return None
         raise AssertionError(f'the server failed: {info}')
 
-    return await until('the MCP server is connected', connected_info, patience_sec=CONNECT_SEC, pause_sec=1)
+    return await until('the MCP server is connected', connected_info, timeout_sec=CONNECT_SEC, pause_sec=1)
 
 
 def _copy(environment: Environment, name: str) -> pathlib.Path:

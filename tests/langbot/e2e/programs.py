@@ -46,7 +46,7 @@ class Program:
         assert self._child is not None, f'{self.name} was not started'
         return self._child.pid
 
-    def start(self, is_ready: Callable[[], bool], patience_sec: float) -> None:
+    def start(self, is_ready: Callable[[], bool], timeout_sec: float) -> None:
         """Starts the program and waits until it is ready."""
         # Must not be called on a short-lived thread: the kernel sends the parent-death signal when the
         # starting *thread* ends.
@@ -64,11 +64,11 @@ class Program:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
-        deadline = time.monotonic() + patience_sec
+        deadline = time.monotonic() + timeout_sec
         while not is_ready():
             self.ensure_alive()
             if time.monotonic() > deadline:
-                raise ProgramFailed(f'{self.name} was not ready after {patience_sec:.0f} s')
+                raise ProgramFailed(f'{self.name} was not ready after {timeout_sec:.0f} s')
             time.sleep(0.1)
 
     def ensure_alive(self) -> None:
@@ -82,7 +82,7 @@ class Program:
         self._child.wait()
         self._child = None
 
-    def stop(self, patience_sec: float = 30.0) -> int | None:
+    def stop(self, timeout_sec: float = 30.0) -> int | None:
         """Stops the program and its session; returns its status, or None if it had to be killed."""
         if self._child is None:
             return None
@@ -91,7 +91,7 @@ class Program:
         if child.poll() is None:
             child.send_signal(self._stop_signal)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            status = child.wait(timeout=patience_sec)
+            status = child.wait(timeout=timeout_sec)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()

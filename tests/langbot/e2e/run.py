@@ -110,7 +110,7 @@ async def stop_and_check(environment: Environment) -> str | None:
     """Stops both programs; returns a description of what is left over, or None."""
     if hasattr(environment, 'chat'):
         await environment.chat.close()
-    environment.langbot_program.stop(patience_sec=10)
+    environment.langbot_program.stop(timeout_sec=10)
     status = environment.runtime.stop()
     if environment.on_boxwood and status != 0:
         return f'the daemon exited with status {status}'

@@ -79,7 +79,7 @@ async def saving_an_mcp_server_reconnects_it(environment: Environment) -> None:
     async def is_gone() -> bool:
         return (await environment.langbot.get('/box/status'))['managed_processes'] == 0
 
-    await until('the process of a deleted server is gone', is_gone, patience_sec=30)
+    await until('the process of a deleted server is gone', is_gone, timeout_sec=30)
 
 
 async def names_of_skills(environment: Environment) -> set[str]:

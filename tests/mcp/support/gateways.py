@@ -32,7 +32,7 @@ def mcp_proxy() -> str:
     named = os.environ.get('BOXWOOD_TEST_MCP_PROXY')
     directory = Path(named) if named else Path(__file__).parents[3] / 'target/mcp/mcp-proxy/bin'
     program = directory / 'mcp-proxy'
-    assert program.exists(), f'{program} is missing: run `cargo xtask test --only mcp`'
+    assert program.exists(), f'{program} is missing: run `cargo xtask test --long --only mcp`'
     return str(program)
 
 

@@ -10,7 +10,7 @@ type Columns = [(&'static Column, Value)];
 
 /// The page with a new generated part.
 pub(super) fn with_tables(page: &str, columns: &Columns) -> Result<String> {
-    let marks = "docs/backends.md has lost the marks around its generated part";
+    let marks = "docs/backends.md lacks the comments around its generated part";
     let (before, rest) = page.split_once(BEGIN).context(marks)?;
     let (_, after) = rest.split_once(END).context(marks)?;
     Ok(format!("{before}{BEGIN}{}{END}{after}", tables(columns)?))
@@ -20,7 +20,7 @@ fn tables(columns: &Columns) -> Result<String> {
     let mechanisms = mechanisms(columns)?;
     let mut lines = vec![
         String::new(),
-        "### What holds a box".to_owned(),
+        "### Mechanisms in force".to_owned(),
         String::new(),
     ];
     lines.extend(head("mechanism", columns));
@@ -29,9 +29,9 @@ fn tables(columns: &Columns) -> Result<String> {
             in_force(&matrix["mechanisms"][mechanism])
         })
     }));
-    lines.extend(["", "### Where there is none, and why", ""].map(str::to_owned));
+    lines.extend(["", "### Missing mechanisms", ""].map(str::to_owned));
     lines.extend(absences(&mechanisms, columns));
-    lines.extend(["", "### What a box can be asked for", ""].map(str::to_owned));
+    lines.extend(["", "### Features", ""].map(str::to_owned));
     lines.extend(head("", columns));
     for (name, key) in [
         ("terminals", "pty"),
@@ -50,7 +50,7 @@ fn tables(columns: &Columns) -> Result<String> {
     lines.push(row("`network = \"on\"`", columns, |matrix| {
         matrix["network"].as_str().unwrap_or("unknown").to_owned()
     }));
-    lines.extend(["", "### What a backend does not offer", ""].map(str::to_owned));
+    lines.extend(["", "### Missing features", ""].map(str::to_owned));
     lines.extend(not_offered(columns));
     lines.extend(["", ""].map(str::to_owned));
     Ok(lines.join("\n"))
@@ -91,7 +91,7 @@ fn mechanisms(columns: &Columns) -> Result<Vec<&'static str>> {
         });
         ensure!(
             same,
-            "the column of {} is from another version: run `cargo xtask test --only {}`",
+            "the result of {} is from another version: run `cargo xtask test --only {}`",
             column.title,
             column.tier
         );
@@ -99,7 +99,7 @@ fn mechanisms(columns: &Columns) -> Result<Vec<&'static str>> {
     Ok(all.to_vec())
 }
 
-/// Mechanism by mechanism, each reason once with the backends it is true of.
+/// The reasons for each mechanism, each with the backends that it applies to.
 fn absences(mechanisms: &[&str], columns: &Columns) -> Vec<String> {
     let mut found = Vec::new();
     for mechanism in mechanisms {

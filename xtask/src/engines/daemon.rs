@@ -1,4 +1,4 @@
-//! A daemon of ours, from its start to its end.
+//! A daemon of a test engine, from its start to its end.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Daemon {
         Ok(Self { name, child, log })
     }
 
-    /// Asks until there is an answer.
+    /// Polls until `ready` returns a value.
     pub(super) fn wait_until<T>(&mut self, ready: impl Fn() -> Option<T>) -> Result<T> {
         let deadline = Instant::now() + START;
         loop {

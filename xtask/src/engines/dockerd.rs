@@ -1,4 +1,4 @@
-//! A Docker daemon of our own.
+//! A separate Docker daemon.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,8 +16,8 @@ use crate::run::output;
 /// The programs of the Debian packages, so that client and daemon are one version.
 pub(crate) const PROGRAMS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Of the platforms that need no hardware this one runs in every version that Debian had. Boxes have
-/// no network, and its cgroups are made by those who start it.
+/// `ptrace` needs no hardware virtualization and works in every version of Debian's package. Boxes have no network.
+/// Without `--ignore-cgroups`, `runsc` would create cgroups itself.
 const RUNSC: &str = r#"#!/bin/sh
 exec /usr/bin/runsc --platform=ptrace --network=none --ignore-cgroups "$@"
 "#;
@@ -28,13 +28,12 @@ pub(crate) struct Dockerd {
 }
 
 impl Dockerd {
-    /// Starts it, but does not wait. To be called from a thread that lives on: the daemon ends with
-    /// the thread that started it.
+    /// Starts it, but does not wait. The daemon ends with the thread that started it, so call this from a thread that
+    /// lives long enough.
     pub(crate) fn spawn(run_directory: &RunDirectory) -> Result<Self> {
         let directory = run_directory.directory("docker")?;
         write_script(&directory.join("runsc"), RUNSC)?;
-        // Boxes have no network, so a bridge would be unused, and the machine's rules stay as
-        // they are.
+        // Boxes have no network, so Docker needs no bridge and does not change the machine's firewall rules.
         let configuration = json!({
             "bridge": "none",
             "iptables": false,
@@ -62,7 +61,7 @@ impl Dockerd {
             ),
         )?;
         fs::create_dir(directory.join("config"))?;
-        // Podman reads it too, and takes a missing one for a mistake.
+        // Podman reads it too, and fails if it is missing.
         fs::write(directory.join("config/config.json"), "{}\n")?;
         let daemon = Daemon::spawn(
             "dockerd",
@@ -87,7 +86,7 @@ impl Dockerd {
         Ok(())
     }
 
-    /// Why a container cannot be run by gVisor here, if it cannot.
+    /// The reason if gVisor cannot run a container on this machine.
     pub(super) fn probe_runsc(&self) -> Option<String> {
         let mut command = Command::new("timeout");
         self.configure_client(&mut command);
@@ -102,7 +101,7 @@ impl Dockerd {
     pub(super) fn push(&self, image: &str, to: &str) -> Result<()> {
         output(self.command().args(["tag", image, to]))?;
         output(self.command().args(["push", "--quiet", to]))?;
-        // Only the name: a pull fails.
+        // Removes only the name, so that the image has to be pulled.
         output(self.command().args(["rmi", to]))?;
         Ok(())
     }
@@ -119,7 +118,7 @@ impl Dockerd {
         .into()
     }
 
-    /// Points whatever runs `docker` at this daemon.
+    /// Makes a command that runs `docker` use this daemon.
     pub(crate) fn configure_client(&self, command: &mut Command) {
         set_variables(&self.directory, command);
     }
@@ -131,8 +130,8 @@ impl Dockerd {
 
 impl Drop for Dockerd {
     fn drop(&mut self) {
-        // Asked to end, the daemon waits long for containers that do not. What is still there after
-        // this goes with the run directory.
+        // At shutdown the daemon would wait for containers that do not end. The clean-up of the run directory removes
+        // what is left.
         let Ok(listed) = output(self.command().args(["ps", "--all", "--quiet"])) else {
             return;
         };

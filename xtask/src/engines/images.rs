@@ -25,7 +25,7 @@ const LEFT_OUT: [&str; 5] = [
     "./var/lib/apt/lists/*",
 ];
 
-/// What is kept between runs.
+/// The directory of files that are kept between runs.
 pub(super) fn cache() -> PathBuf {
     target_dir().join("engines")
 }
@@ -53,7 +53,7 @@ pub(super) fn ensure() -> Result<()> {
         return Ok(());
     }
     make_debian(&debian)?;
-    // Last, so that an archive which was broken off is made again.
+    // Last, so that an incomplete archive is made again.
     fs::write(&marker, RECIPE)?;
     Ok(())
 }

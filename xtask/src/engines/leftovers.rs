@@ -15,11 +15,11 @@ use crate::run::output;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const SHIM_SOCKETS: &str = "/run/containerd/s";
-/// Killed processes are gone at once, unless the kernel is busy with them.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Killed processes usually end at once.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) fn kill_processes(directory: &Path, cgroup: &str) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let found = processes(directory, cgroup)?;
         if found.is_empty() {
@@ -89,7 +89,7 @@ pub(super) fn unmount(directory: &Path) -> Result<()> {
     let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
     // The last mounted lies on top.
     for mount_point in mount_points_below(&mountinfo, directory).iter().rev() {
-        // Lazily: nothing of ours runs there any more, and a busy one would keep the rest.
+        // Lazily, because one busy mount would prevent the removal of the others.
         output(Command::new("umount").arg("--lazy").arg(mount_point))?;
     }
     Ok(())

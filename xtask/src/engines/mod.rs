@@ -1,11 +1,11 @@
-//! `cargo xtask engines up -- COMMAND`: real engines of our own, for as long as a command runs.
+//! `cargo xtask engines up -- COMMAND`: separate real engines, for as long as a command runs.
 //!
 //! The tests of a backend find their engine by variables, all of them set here:
 //!
-//! | variable | what it says |
+//! | variable | value |
 //! |---|---|
-//! | `BOXWOOD_TEST_ENGINE` | which engine a suite is about, when only one is up |
-//! | `BOXWOOD_TEST_DOCKER_HOST` | where `dockerd` listens |
+//! | `BOXWOOD_TEST_ENGINE` | the engine that a suite tests, if only one is running |
+//! | `BOXWOOD_TEST_DOCKER_HOST` | the address of `dockerd` |
 //! | `BOXWOOD_TEST_DOCKER_RUNSC` | `1` when that daemon has a `runsc` runtime that works |
 //! | `BOXWOOD_TEST_DOCKERD` | a script: `$BOXWOOD_TEST_DOCKERD DIR` is one more `dockerd`, listening on `DIR/docker.sock` |
 //! | `BOXWOOD_TEST_IMAGE` | an image with Python, in every engine |
@@ -60,12 +60,12 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Start the engines, run a command with their variables set, take everything down
+    /// Start the engines, run a command with their variables set, stop and remove the engines
     Up {
         /// Start this engine only (may be given more than once)
         #[arg(long, value_name = "ENGINE")]
         only: Vec<Engine>,
-        /// The command, `bash` for one
+        /// The command, for example `bash`
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
@@ -87,7 +87,7 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// As `BOXWOOD_TEST_ENGINE` says it. A suite need not know by which user it is run.
+    /// The value of `BOXWOOD_TEST_ENGINE`, which does not depend on the user.
     fn name(self) -> &'static str {
         match self {
             Self::Docker => "docker",
@@ -98,14 +98,14 @@ impl Engine {
     }
 }
 
-/// What a keeper has started.
+/// What the keeper has started.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Started {
-    /// For whatever runs as root.
+    /// For commands that run as root.
     pub(crate) variables: Variables,
-    /// For whatever runs as the user of the rootless engine.
+    /// For commands that run as the user of the rootless engine.
     pub(crate) user_variables: Variables,
-    /// Why gVisor is not there, if it is not.
+    /// Why gVisor is not available, if it is not.
     pub(crate) no_gvisor: Option<String>,
 }
 
@@ -128,11 +128,11 @@ fn up(only: &[Engine], argv: &[OsString]) -> Result<()> {
     if let Some(why) = &engines.started().no_gvisor {
         ensure!(
             !only.contains(&Engine::Gvisor),
-            "gVisor is not there: {why}"
+            "gVisor is not available: {why}"
         );
-        println!("without gVisor: {why}");
+        println!("gVisor is not available: {why}");
     }
-    let (program, arguments) = argv.split_first().context("there is no command")?;
+    let (program, arguments) = argv.split_first().context("no command is given")?;
     let mut command = if requested == [Engine::PodmanRootless] {
         let mut command = User::ensure()?.command(program.as_ref());
         command.envs(&engines.started().user_variables);
@@ -153,11 +153,11 @@ fn up(only: &[Engine], argv: &[OsString]) -> Result<()> {
     Ok(())
 }
 
-/// Everything slow, and everything that is kept from one run to the next.
+/// Installs the packages and creates the images, which are kept for later runs.
 pub(crate) fn prepare(engines: &[Engine]) -> Result<()> {
     ensure!(
         is_root(),
-        "the engines are started by root\nhint: sudo --preserve-env=PATH cargo xtask …"
+        "starting the engines needs root\nhint: sudo --preserve-env=PATH cargo xtask …"
     );
     packages::install()?;
     images::ensure()?;

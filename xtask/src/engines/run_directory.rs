@@ -30,7 +30,7 @@ impl RunDirectory {
         let unlocked = Path::new(PARENT).join(format!(".{name}"));
         fs::create_dir(&unlocked)
             .with_context(|| format!("`{}` could not be created", unlocked.display()))?;
-        // The user of the rootless engine goes through it.
+        // The user of the rootless engine needs access to its directory inside.
         fs::set_permissions(&unlocked, fs::Permissions::from_mode(0o755))?;
         let lock = File::create(unlocked.join("lock"))?;
         lock.lock()?;
@@ -54,7 +54,7 @@ impl RunDirectory {
         Ok(path)
     }
 
-    /// The parent of every cgroup that this run makes, where an engine lets us say.
+    /// The parent of the cgroups of this run, for engines that have a setting for it.
     pub(crate) fn cgroup(&self) -> &str {
         &self.name
     }
@@ -92,7 +92,10 @@ fn remove_abandoned() -> Result<()> {
             Err(TryLockError::WouldBlock) => continue,
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
-        eprintln!("removing what a broken run left in {}", path.display());
+        eprintln!(
+            "removing what an earlier, killed run left in {}",
+            path.display()
+        );
         let name = path
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
@@ -102,7 +105,7 @@ fn remove_abandoned() -> Result<()> {
     Ok(())
 }
 
-/// Every run's directory, if it is really one of root's.
+/// The directories of all runs, without directories that another user has created.
 fn others() -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(PARENT)? {

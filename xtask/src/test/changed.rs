@@ -1,7 +1,6 @@
 //! Which tiers and crates a change can affect.
 //!
-//! Input: a revision that the working tree is compared with. Output: names of tiers, and the crates whose
-//! tests have to run. A file that is not known here affects everything.
+//! Compares the working tree with a revision. A file that is not known here affects everything.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -44,7 +43,7 @@ pub(super) fn since(revision: &str) -> Result<Affected> {
         )
     };
     let base = git(&["merge-base", revision, "HEAD"])
-        .with_context(|| format!("`{revision}` is no revision to compare with"))?;
+        .with_context(|| format!("the working tree cannot be compared with `{revision}`"))?;
     let changed = git(&["diff", "--name-only", base.trim()])?;
     let new = git(&["ls-files", "--others", "--exclude-standard"])?;
     let files: Vec<&str> = changed.lines().chain(new.lines()).collect();
@@ -88,7 +87,7 @@ fn affected(files: &[&str], members: &[Member]) -> Affected {
         } else if file.starts_with("tests/mcp/") {
             tiers.insert("mcp");
         } else if file.starts_with("docs/") {
-            // Some pages are tested: their examples by the program's own tests, their tables by these.
+            // Tests check examples and tables in some of the pages.
             tiers.extend(["backends", "docs", "e2e", "mcp"]);
         } else if *file == "README.md" {
             tiers.extend(["docs", "readme"]);

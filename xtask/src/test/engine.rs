@@ -11,11 +11,11 @@ use super::{Outcome, rootless, suites};
 use crate::engines::{self, Engine, Engines, Started};
 use crate::run::is_root;
 
-const NOT_ROOT: &str = "not root: the engines are started by root; run as root to have them";
+const NOT_ROOT: &str = "not root: starting the engines needs root";
 
 static BACKGROUND: Mutex<Option<JoinHandle<Result<()>>>> = Mutex::new(None);
 
-/// Begins with what [`prepared`] will wait for.
+/// Starts to prepare the engines in a thread, for which [`prepared`] waits.
 pub(super) fn prepare_in_background() {
     if is_root()
         && let Ok(mut background) = BACKGROUND.lock()
@@ -26,7 +26,7 @@ pub(super) fn prepare_in_background() {
     }
 }
 
-/// What came of it is for [`prepared`] to say.
+/// Waits for the thread without its result, which [`prepared`] returns.
 pub(super) fn wait_for_background() {
     let ended = || {
         let background = BACKGROUND.lock();
@@ -39,17 +39,16 @@ pub(super) fn wait_for_background() {
     }
 }
 
-/// Everything is made when this returns, so that no later tier has it going on beside it: some count
-/// processes and mounts of the whole host.
+/// Waits until everything is prepared, because later tiers count processes and mounts of the whole host.
 pub(super) fn prepared() -> Result<Outcome> {
     if !is_root() {
-        return Ok(Outcome::NotHere(NOT_ROOT.into()));
+        return Ok(Outcome::Skipped(NOT_ROOT.into()));
     }
     let background = BACKGROUND.lock().ok().and_then(|mut slot| slot.take());
     match background.map(JoinHandle::join) {
         None => engines::prepare(Engine::value_variants())?,
         Some(Ok(result)) => result?,
-        Some(Err(_)) => bail!("making the images ended in a panic, see above"),
+        Some(Err(_)) => bail!("preparing the engines panicked, see above"),
     }
     Ok(Outcome::Passed)
 }
@@ -64,17 +63,17 @@ pub(super) fn is_tier(name: &str) -> bool {
 
 pub(super) fn run(engine: Engine) -> Result<Outcome> {
     if !is_root() {
-        return Ok(Outcome::NotHere(NOT_ROOT.into()));
+        return Ok(Outcome::Skipped(NOT_ROOT.into()));
     }
     // Done already, unless this tier runs alone.
     engines::prepare(&[engine])?;
-    // No engine waits for a compiler.
+    // Before the engine starts, so that it does not run during the build.
     suites::build()?;
     let engines = Engines::start(&[engine])?;
     let started = engines.started();
     if let Some(why) = &started.no_gvisor {
         println!("{why}");
-        return Ok(Outcome::NotHere(
+        return Ok(Outcome::Skipped(
             why.lines().last().unwrap_or("runsc does not run").into(),
         ));
     }

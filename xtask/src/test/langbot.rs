@@ -1,7 +1,6 @@
 //! LangBot's published clients on a real daemon.
 //!
-//! Input: the suites under `tests/langbot`. Output: success when pytest passed in each, in an environment with the
-//! client version that the suite is about. The expectations are in the suites.
+//! Runs the suites in `tests/langbot`, each in an environment with the client version that it tests.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,6 @@
 //! The official MCP clients, the official conformance suite and published servers on a real daemon.
 //!
-//! Input: the suite under `tests/mcp`, and the pins beside it. Output: success when pytest passed. The expectations
-//! are in the suite.
+//! Runs the suite in `tests/mcp`, with the package versions that are pinned there.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +16,7 @@ use crate::{node_modules, venv};
 /// The Inspector refuses older ones.
 const NODE: &str = "v22.";
 const PROGRAMS: [&str; 3] = ["conformance", "mcp-inspector", "supergateway"];
-/// Of ours, for the suite alone: a server that the official suite knows, and the Rust library's client.
+/// Examples of this workspace: the server that the official suite expects, and a client with the Rust library.
 const EXAMPLES: [&str; 2] = ["conformance_server", "rmcp_client"];
 
 /// With this variable, and in the long form, the suite measures other gateways too.
@@ -77,7 +76,7 @@ fn tests() -> PathBuf {
     workspace_root().join("tests/mcp")
 }
 
-/// The directory of our own programs, built now.
+/// Builds the examples and returns their directory.
 fn examples() -> Result<PathBuf> {
     let mut build = cargo();
     // As the tiers before this one build, so that little is built again.
@@ -94,7 +93,7 @@ fn examples() -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// The directory of `mcp-proxy`, which the gateway is measured beside.
+/// The directory of `mcp-proxy`, with which the gateway is compared.
 pub(crate) fn mcp_proxy() -> Result<PathBuf> {
     let python = venv::ensure(
         &target_dir().join("mcp/mcp-proxy"),
@@ -102,6 +101,6 @@ pub(crate) fn mcp_proxy() -> Result<PathBuf> {
     )?;
     let programs = python
         .parent()
-        .context("a program lies in some directory")?;
+        .context("the path of Python has no directory")?;
     Ok(programs.to_owned())
 }

@@ -1,7 +1,6 @@
-//! `cargo xtask test`: everything, in tiers, quick ones first.
+//! `cargo xtask test`: runs all tests in tiers, quick ones first.
 //!
-//! Input: which tiers, and in which form. Output: success when all of them passed. Tests themselves
-//! are elsewhere; each tier is a call of the tool that has them.
+//! Each tier calls the tool that runs its tests.
 
 mod changed;
 mod engine;
@@ -32,7 +31,7 @@ pub(crate) struct Args {
     /// Run these tiers only (may be given more than once)
     #[arg(long, value_name = "TIER")]
     only: Vec<String>,
-    /// Leave these tiers out (may be given more than once)
+    /// Skip these tiers (may be given more than once)
     #[arg(long, value_name = "TIER")]
     skip: Vec<String>,
     /// Continue after a failed tier; the exit status still reports it
@@ -47,7 +46,7 @@ pub(crate) struct Args {
     /// Run the tiers that start boxes three times while every processor is kept busy
     #[arg(long)]
     under_load: bool,
-    /// Name the tiers and stop
+    /// List the tiers and exit
     #[arg(long)]
     list: bool,
 }
@@ -64,9 +63,8 @@ const ROUNDS_UNDER_LOAD: usize = 3;
 
 enum Outcome {
     Passed,
-    /// Not run, because of who is running it or where; the reason is printed and stays in the
-    /// summary.
-    NotHere(String),
+    /// Not possible for this user or on this machine. The reason is in the summary.
+    Skipped(String),
 }
 
 const TIERS: &[Tier] = &[
@@ -84,7 +82,7 @@ const TIERS: &[Tier] = &[
     },
     Tier {
         name: "tidy",
-        about: "house rules",
+        about: "the project's rules that no other tool checks",
         starts_boxes: false,
         run: || tidy::run().map(|()| Outcome::Passed),
     },
@@ -121,14 +119,14 @@ const TIERS: &[Tier] = &[
         starts_boxes: false,
         run: || {
             suites::build()?;
-            // Some of these are about moments, and making images leaves them no processor.
+            // Some of these tests are sensitive to delays, and building images occupies the processors.
             engine::wait_for_background();
             suites::run(&suites::unit_filter()).map(|()| Outcome::Passed)
         },
     },
     Tier {
         name: "engines",
-        about: "make what the suites on real engines use (once)",
+        about: "create the images for the suites on real engines (once)",
         starts_boxes: false,
         run: engine::prepared,
     },
@@ -147,8 +145,8 @@ const TIERS: &[Tier] = &[
                 let (programs, tests) = (suites::ROOTLESS_PROGRAMS, suites::ROOTLESS);
                 rootless::run(programs, tests, &Variables::new()).map(|()| Outcome::Passed)
             } else {
-                Ok(Outcome::NotHere(
-                    "not root: the `boxes` tier was the rootless one; run as root to have both"
+                Ok(Outcome::Skipped(
+                    "not root: the `boxes` tier has run as an ordinary user; run as root to have both"
                         .into(),
                 ))
             }
@@ -156,7 +154,7 @@ const TIERS: &[Tier] = &[
     },
     Tier {
         name: "docker",
-        about: "the suites on a Docker of our own",
+        about: "the suites on a separate Docker",
         starts_boxes: true,
         run: || engine::run(Engine::Docker),
     },
@@ -186,14 +184,15 @@ const TIERS: &[Tier] = &[
     },
     Tier {
         name: "backends",
-        about: "the table of backends says what the suites saw",
+        about: "the tables in docs/backends.md match the results of the suites",
         starts_boxes: false,
         run: || {
             if is_root() {
                 backends::check().map(|()| Outcome::Passed)
             } else {
-                Ok(Outcome::NotHere(
-                    "not root: not every backend was seen; run as root to have all".into(),
+                Ok(Outcome::Skipped(
+                    "not root: the results of some backends are missing; run as root to have all"
+                        .into(),
                 ))
             }
         },
@@ -206,7 +205,7 @@ const TIERS: &[Tier] = &[
     },
     Tier {
         name: "storm",
-        about: "daemons killed over and over (BOXWOOD_STORM_KILLS says how often)",
+        about: "daemons killed repeatedly (BOXWOOD_STORM_KILLS sets how often)",
         starts_boxes: true,
         run: || {
             let tests = if is_root() {
@@ -237,7 +236,7 @@ const TIERS: &[Tier] = &[
     },
     Tier {
         name: "readme",
-        about: "the first command of the README, literally",
+        about: "the first command of the README, unchanged",
         starts_boxes: false,
         run: || readme::check_first_command().map(|()| Outcome::Passed),
     },
@@ -252,7 +251,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     for name in args.only.iter().chain(&args.skip) {
         if !TIERS.iter().any(|tier| tier.name == name) {
-            bail!("there is no tier `{name}`; `cargo xtask test --list` names them");
+            bail!("there is no tier `{name}`; `cargo xtask test --list` lists them");
         }
     }
     if args.long || std::env::var_os(form::LONG_VARIABLE).is_some() {
@@ -272,7 +271,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.under_load {
         chosen.retain(|tier| tier.starts_boxes);
         chosen = chosen.repeat(ROUNDS_UNDER_LOAD);
-        // Neither installing nor compiling is what the load is for.
+        // Installing and compiling would only be slower under load.
         needs::install()?;
         suites::build()?;
         if chosen.iter().any(|tier| engine::is_tier(tier.name)) {
@@ -301,7 +300,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let took = shown(tier_started.elapsed());
         let line = match outcome {
             Ok(Outcome::Passed) => format!("passed   {:<15} {took}", tier.name),
-            Ok(Outcome::NotHere(why)) => format!("not here {:<15} {why}", tier.name),
+            Ok(Outcome::Skipped(why)) => format!("skipped  {:<15} {why}", tier.name),
             Err(error) => {
                 failed += 1;
                 eprintln!("error: {error:#}");
@@ -310,7 +309,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         };
         println!("{line}");
         lines.push(line);
-        // Minutes of waiting for a mirror, while the next tiers keep the processors busy.
+        // Mostly downloads, for some minutes, while the next tiers use the processors.
         if failed == 0 && tier.name == "needs" && chosen.iter().any(|tier| tier.name == "engines") {
             engine::prepare_in_background();
         }

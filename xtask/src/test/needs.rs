@@ -1,4 +1,4 @@
-//! What the tests use that a plain machine may lack.
+//! Installs the programs that the tests use.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,8 +11,8 @@ use crate::venv;
 
 pub(crate) struct Package {
     pub(crate) name: &'static str,
-    /// A file that is there when the package is. A complete path: a program of the same name that is
-    /// installed elsewhere cannot be used inside a box.
+    /// A file of the package, to check whether it is installed. An absolute path, because a program of the same name in
+    /// another directory cannot be used in a box.
     pub(crate) proof: &'static str,
 }
 
@@ -59,7 +59,7 @@ const PACKAGES: &[Package] = &[
         name: "python3-pip",
         proof: "/usr/bin/pip3",
     },
-    // Boxes have Debian's Python, whichever is first on our own path.
+    // Boxes have Debian's Python, even if another one is first in this `PATH`.
     venv::DEBIAN_VENV,
     Package {
         name: "nodejs",
@@ -79,7 +79,7 @@ struct Tool {
 const TOOLS: &[Tool] = &[
     Tool {
         name: "cargo-nextest",
-        // Without the self-update feature half of its dependencies stay away.
+        // Half of its dependencies are only for its self-update.
         install: &["--no-default-features", "--features", "default-no-update"],
     },
     Tool {

@@ -1,7 +1,4 @@
-//! How the suites in Python are run.
-//!
-//! Input: an environment's Python, and where the tests are. Output: pytest, ready to be called. Which tests there
-//! are stays in the suites.
+//! The pytest command for the Python suites.
 
 use std::path::Path;
 use std::process::Command;

@@ -14,7 +14,7 @@ const CARGO_RUN: &str = "cargo run --release -- ";
 
 static BUILD: Mutex<Option<Child>> = Mutex::new(None);
 
-/// Begins with what the command will build, on the processor time that tests leave over.
+/// Starts the release build that the command needs, with low priority, while other tiers run.
 pub(super) fn build_in_background() {
     let mut build = Command::new("nice");
     build
@@ -29,7 +29,7 @@ pub(super) fn build_in_background() {
     }
 }
 
-/// It is no longer needed.
+/// Ends the build if it still runs.
 pub(super) fn end_build() {
     if let Some(mut build) = take_build() {
         let _ = build.kill();
@@ -42,7 +42,7 @@ fn take_build() -> Option<Child> {
 }
 
 pub(super) fn check_first_command() -> Result<()> {
-    // Whatever becomes of it: the command builds what is missing, and says what is wrong.
+    // Its result does not matter: the command builds what is missing and reports errors.
     if let Some(mut build) = take_build() {
         let _ = build.wait();
     }
@@ -58,10 +58,9 @@ pub(super) fn check_first_command() -> Result<()> {
     ensure_same(&printed, &example.prints)?;
 
     if is_root() {
-        let words = example
-            .command
-            .strip_prefix(CARGO_RUN)
-            .with_context(|| format!("README.md's first command does not begin `{CARGO_RUN}`"))?;
+        let words = example.command.strip_prefix(CARGO_RUN).with_context(|| {
+            format!("README.md's first command does not start with `{CARGO_RUN}`")
+        })?;
         let user = User::ensure()?;
         let directory = user.directory("readme")?;
         fs::copy(
@@ -74,8 +73,9 @@ pub(super) fn check_first_command() -> Result<()> {
                 .args(["-c", &format!("./boxwood {words}")])
                 .current_dir(&directory),
         );
-        fs::remove_dir_all(&directory)?;
+        let removed = fs::remove_dir_all(&directory);
         ensure_same(&printed?, &example.prints)?;
+        removed?;
     }
     Ok(())
 }
@@ -119,7 +119,7 @@ fn first_example(markdown: &str) -> Option<Example> {
 fn ensure_same(printed: &str, promised: &str) -> Result<()> {
     ensure!(
         printed == promised,
-        "the README promises\n{promised}and the command printed\n{printed}"
+        "the README shows this output:\n{promised}but the command printed:\n{printed}"
     );
     Ok(())
 }

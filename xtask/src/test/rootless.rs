@@ -1,7 +1,7 @@
 //! Runs already built tests as an ordinary user.
 //!
-//! The tests travel as a nextest archive, so that they run under the same rules (one process each,
-//! the same time limits and groups) as they do for root.
+//! The tests are passed in a nextest archive, so that they run with the same settings as for root: one process each, the
+//! same timeouts and groups.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -18,18 +18,18 @@ use crate::run::{check, find, workspace_root};
 pub(crate) const USER: &str = "boxwood-test";
 /// How many subordinate ids a rootless box may use.
 const SUBORDINATE_IDS: u32 = 65_536;
-/// Where ours begin if `useradd` gave none: above what Debian hands out to people, below the
-/// ranges that boxes of root use.
+/// The first subordinate id if `useradd` assigned none: above the usual ranges of Debian's users, below the ranges that
+/// boxes of root use.
 const FIRST_SUBORDINATE_ID: u32 = 458_752;
 
-/// `programs` are taken along; an archive knows no single tests. Of what is in them `tests` are run.
+/// `programs` selects the test programs in the archive, `tests` the tests in them.
 pub(super) fn run(programs: &str, tests: &str, variables: &Variables) -> Result<()> {
     let user = User::ensure()?;
     let directory = user.directory("suites")?;
     let result = run_in(&directory, &user, programs, tests, variables);
-    fs::remove_dir_all(&directory)
-        .with_context(|| format!("`{}` could not be removed", directory.display()))?;
-    result
+    let removed = fs::remove_dir_all(&directory)
+        .with_context(|| format!("`{}` could not be removed", directory.display()));
+    result.and(removed)
 }
 
 fn run_in(
@@ -50,7 +50,7 @@ fn run_in(
         find("cargo-nextest").context("`cargo-nextest` is not installed")?,
         &nextest,
     )?;
-    // The archive knows the workspace by its metadata; only the rules of the run are read from it.
+    // The archive contains the metadata of the workspace. Nextest reads its configuration from this copy.
     let workspace = directory.join("workspace");
     copy_workspace_outline(&workspace)?;
     user.own(directory)?;
@@ -89,7 +89,7 @@ fn copy_matrix(from: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The manifests, test data and nextest's configuration: what a test may look for at run time.
+/// Copies the manifests, test data and nextest's configuration, which are read at run time.
 fn copy_workspace_outline(to: &Path) -> Result<()> {
     let root = workspace_root();
     for name in ["Cargo.toml", "Cargo.lock", ".config", "crates"] {
@@ -127,7 +127,7 @@ impl User {
             ensure_subordinate_ids(Path::new(file))?;
         }
         open_tunnel_device()?;
-        // A login would have made this one.
+        // The runtime directory, which a login would create.
         let run = user.home.join(".run");
         fs::create_dir_all(&run)?;
         fs::set_permissions(&run, fs::Permissions::from_mode(0o700))?;
@@ -161,7 +161,7 @@ impl User {
         command
             .args(["--reuid", &self.uid.to_string()])
             .args(["--regid", &self.gid.to_string()])
-            // The bounding set stays: `newuidmap` could not gain its capability without it.
+            // The bounding set is kept, because `newuidmap` needs a capability from it.
             .args(["--init-groups", "--inh-caps=-all"])
             .arg("--")
             .arg(program)
@@ -229,7 +229,8 @@ fn ensure_subordinate_ids(file: &Path) -> Result<()> {
             && FIRST_SUBORDINATE_ID < start.saturating_add(count)
         {
             bail!(
-                "`{}` has no entry for {USER} and the range {FIRST_SUBORDINATE_ID}:{SUBORDINATE_IDS} is taken by `{line}`",
+                "`{}` has no entry for {USER} and the range {FIRST_SUBORDINATE_ID}:{SUBORDINATE_IDS} is taken by `{line}`\n\
+                 hint: add a line `{USER}:START:{SUBORDINATE_IDS}` with a free range",
                 file.display()
             );
         }

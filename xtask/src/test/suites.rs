@@ -1,8 +1,7 @@
 //! Which tests belong to which tier, as nextest filter expressions.
 //!
-//! Every run names the whole workspace with all features, so that all tiers share one build; only
-//! the filter differs. For nextest a filter that matches nothing is an error, so a renamed suite is
-//! not skipped unnoticed.
+//! All tiers select the whole workspace with all features, so that they share one build; only the filter differs. For
+//! nextest a filter that matches nothing is an error, so a renamed suite is noticed.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -34,8 +33,7 @@ pub(super) const NSJAIL: &str = "package(boxwood-backend-nsjail) & kind(test)";
 pub(super) const END_TO_END: &str =
     "package(boxwood) & kind(test) & not binary(engine) & not binary(storm)";
 
-/// Tests that kill daemons, over and over. An ordinary user can neither mount a small disk nor move
-/// clocks.
+/// Tests that kill daemons repeatedly. An ordinary user can neither mount a small disk nor set clocks.
 pub(super) const STORM: &str = "package(boxwood) & binary(storm)";
 pub(super) const STORM_ROOTLESS: &str =
     "package(boxwood) & binary(storm) & not test(/^(full_disk|clock)::/)";
@@ -43,8 +41,8 @@ pub(super) const STORM_ROOTLESS: &str =
 /// The same with engines, which variables select.
 const ON_ENGINES: &str = "package(boxwood) & binary(engine)";
 
-/// Everything about one engine: its backend's suites, and the daemon's on it. Modules are named after
-/// the engines they are about.
+/// All tests of one engine: the suites of its backend, and the tests of the daemon on it, in modules with the names of
+/// engines.
 pub(super) fn engine_filter(backend: &str, modules: &[&str]) -> String {
     let modules: Vec<String> = modules
         .iter()
