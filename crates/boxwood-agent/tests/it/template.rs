@@ -164,11 +164,11 @@ fn invalid_templates_are_refused_with_the_position_and_the_fix() {
     for (text, part) in [
         ("", "must not be empty"),
         ("  ", "must not be empty"),
-        ("a{", "`{` at character 1 is never closed"),
-        ("{launcher_id", "`{` at character 0 is never closed"),
-        ("{a{b}}", "`{` at character 0 is never closed"),
-        ("a}b", "`}` at character 1 was never opened; write `}}`"),
-        ("{a}}", "`}` at character 3 was never opened"),
+        ("a{", "`{` at character 1 has no closing brace"),
+        ("{launcher_id", "`{` at character 0 has no closing brace"),
+        ("{a{b}}", "`{` at character 0 has no closing brace"),
+        ("a}b", "`}` at character 1 has no opening brace; write `}}`"),
+        ("{a}}", "`}` at character 3 has no opening brace"),
         ("{}", "`{}` at character 0 has no name"),
         ("{0}", "`{0}` at character 0 is positional"),
         ("{a!r}", "has a conversion"),
@@ -198,7 +198,7 @@ fn a_broken_pipeline_template_falls_back_to_a_narrow_scope_and_says_so() {
     assert_eq!(found.session_id.as_str(), "group_g_s_c");
     let problem = found.problem.expect("a problem").to_string();
     assert!(
-        problem.contains("`{` at character 16 is never closed"),
+        problem.contains("`{` at character 16 has no closing brace"),
         "{problem}"
     );
 }

@@ -39,7 +39,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn bounded(text: &str, seconds: f64) -> Result<Duration, String> {
-    if seconds.is_finite() && seconds >= 0.001 && seconds <= MAX_SECONDS {
+    if (0.001..=MAX_SECONDS).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
     } else {
         Err(format!("`{text}` is not between a millisecond and a year"))

@@ -110,7 +110,7 @@ pub(crate) async fn stop(args: &Stop, client: &Client, output: Output) -> Outcom
     let mut stopped = Deletions::new(output);
     for process in &processes {
         match client.stop_process(&args.session, process).await {
-            Ok(_) => stopped.deleted(process.as_str())?,
+            Ok(()) => stopped.deleted(process.as_str())?,
             Err(error) => stopped.failed(error.into()),
         }
     }
