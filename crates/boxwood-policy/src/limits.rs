@@ -1,4 +1,4 @@
-//! Resource limits of a box, from request, profile and the operator's maxima.
+//! Resource limits of a box and the timeout of a command, from request, profile and the operator's maxima.
 //!
 //! Whether the host can enforce them is shown by the isolation label.
 

@@ -1,4 +1,4 @@
-//! Follows a program until it has exited and its output has been read.
+//! Follows a program until it has exited and its output has been read, or kills it at its timeout.
 
 use boxwood_backend::{Exit, ProcessControl};
 use futures_util::FutureExt as _;
