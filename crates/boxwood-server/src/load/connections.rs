@@ -24,14 +24,25 @@ impl ConnectionLimits {
     /// At most half of the descriptors are used for connections; the rest are for boxes.
     pub(crate) fn new(http: &HttpConfig, load: &LoadConfig, descriptors: usize) -> Self {
         let available = (descriptors / 2).max(1);
-        let untrusted = http.max_untrusted_connections.min(available / 8);
+        // Untrusted peers get what trusted ones leave, and at least an eighth.
+        let spare = available.saturating_sub(http.max_connections);
+        let untrusted = http.max_untrusted_connections.min(spare.max(available / 8));
         let max = http.max_connections.min(available - untrusted);
-        if max < http.max_connections {
-            tracing::warn!(
-                max,
-                configured = http.max_connections,
-                "http.max_connections is lowered: the limit of open files (RLIMIT_NOFILE) is too low"
-            );
+        for (setting, configured, max) in [
+            ("max_connections", http.max_connections, max),
+            (
+                "max_untrusted_connections",
+                http.max_untrusted_connections,
+                untrusted,
+            ),
+        ] {
+            if max < configured {
+                tracing::warn!(
+                    max,
+                    configured,
+                    "http.{setting} is lowered: the limit of open files (RLIMIT_NOFILE) is too low"
+                );
+            }
         }
         let limit = |max, max_per_peer| ConnectionLimit {
             max,
@@ -112,6 +123,13 @@ mod tests {
         let (http, load) = (HttpConfig::default(), LoadConfig::default());
         let limits = ConnectionLimits::new(&http, &load, 1024);
         assert_eq!((limits.trusted.max, limits.untrusted.max), (448, 64));
+        let http = HttpConfig {
+            max_connections: 100,
+            max_untrusted_connections: 1000,
+            ..http
+        };
+        let limits = ConnectionLimits::new(&http, &load, 1024);
+        assert_eq!((limits.trusted.max, limits.untrusted.max), (100, 412));
     }
 
     #[test]
